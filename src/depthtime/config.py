@@ -1,0 +1,478 @@
+"""The only reader of params.yaml: `load_params` turns it into one frozen `Study`, or lists all its mistakes at once.
+
+YAML is read as version 1.2 with ruamel, as DVC reads it, so `1e-3` is a number and `on` is text. Keys that can
+move a number have no default. No torch here: Snakemake and the tests import this file often.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from depthtime.errors import ConfigError
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+RESERVED_KEYS = {"size", "nfiles"}  # DVC's run cache ignores parameters of these names and restores wrong outputs
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Part(BaseModel):
+    """One mapping in params.yaml: frozen, without unknown keys, without silent conversions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Corpus(Part):
+    """Where a text comes from. `source`: ptb, docstrings, or file:PATH (plain text, one file)."""
+
+    source: Annotated[str, Field(pattern=r"^(ptb|docstrings|file:.+)$")]
+    local_dir: str | None = None
+    mirrors: tuple[str, ...] = ()
+    sha256: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = {}
+
+
+class ContinuumProtocol(Part):
+    """The protocol of the ContinuumLM source: one stream without <eos>, cut into chunks of `window` tokens."""
+
+    corpus: str
+    protocol: Literal["continuumlm"]
+    vocabulary: Literal["frequency", "first_appearance"]
+    vocabulary_size: Annotated[int, Field(ge=3)]
+    window: Annotated[int, Field(ge=2)]
+    split: Literal["hash", "shuffle", "contiguous"]
+    train_fraction: Share
+    split_seed: Count
+    keep_multiple: Positive
+
+    @property
+    def positions(self) -> int:
+        """Predictions a window, N."""
+        return self.window - 1
+
+
+class StandardProtocol(Part):
+    """The word-level language-modelling standard: <eos> ends each line and opens the stream, every token counts once."""
+
+    corpus: str
+    protocol: Literal["standard"]
+    vocabulary: Literal["frequency"]
+    vocabulary_size: Annotated[int, Field(ge=3)]
+    window: Positive
+    stride: Positive
+    split: Literal["official", "contiguous"]
+
+    @property
+    def positions(self) -> int:
+        """Predictions a window, N."""
+        return self.window
+
+    @model_validator(mode="after")
+    def _stride_within_window(self) -> StandardProtocol:
+        if self.stride > self.window:
+            raise ValueError(f"stride = {self.stride} is larger than window = {self.window}: tokens would be skipped")
+        return self
+
+
+Dataset = Annotated[ContinuumProtocol | StandardProtocol, Field(discriminator="protocol")]
+
+
+class Ngram(Part):
+    heldout_fraction: Share
+    alphas: Annotated[tuple[Rate, ...], Field(min_length=1)]
+    orders: Annotated[tuple[Annotated[int, Field(ge=2, le=5)], ...], Field(min_length=1)]
+
+
+class ModelSizes(Part):
+    """What all models of a group share. `width` D, `heads` H."""
+
+    width: Positive
+    heads: Positive
+    ff_width: Positive
+    positions: Literal["fixed", "trained"]
+    embedding_std: Rate
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> ModelSizes:
+        if self.width % self.heads:
+            raise ValueError(f"heads = {self.heads} does not divide width = {self.width}")
+        if self.width % 2:
+            raise ValueError(f"width = {self.width} is odd; sinusoidal positions need pairs")
+        return self
+
+
+class Train(Part):
+    """The recipe of a group. Times are in optimiser steps."""
+
+    max_steps: Positive
+    batch_size: Positive
+    batch_order: Literal["seeded", "source"]
+    optimizer: Literal["adam", "adamw"]
+    learning_rate: Rate
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]]
+    eps: Rate
+    weight_decay: Amount
+    schedule: Literal["constant", "cosine"]
+    warmup_steps: Count
+    final_fraction: Fraction
+    clip_norm: Rate | None
+    eval_every: Positive
+    eval_batch_size: Positive
+    precision: Literal["float32", "float64", "bfloat16"]
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    threads: Positive
+
+    @model_validator(mode="after")
+    def _steps_fit(self) -> Train:
+        if self.warmup_steps > self.max_steps:
+            raise ValueError(f"warmup_steps = {self.warmup_steps} exceeds max_steps = {self.max_steps}")
+        if self.eval_every > self.max_steps:
+            raise ValueError(f"eval_every = {self.eval_every} exceeds max_steps = {self.max_steps}")
+        return self
+
+
+class Run(Part):
+    """A row of a group: one model. `learning_rate` replaces the group's; weights of `keep_weights` seeds are stored."""
+
+    learning_rate: Rate | None = None
+    keep_weights: tuple[Count, ...]
+
+
+class DiscreteRun(Run):
+    model: Literal["discrete"]
+    layers: Positive
+
+
+class ContinuousRun(Run):
+    model: Literal["continuous"]
+    solver: Literal["euler", "midpoint", "heun2", "rk4"]
+    num_steps: Positive
+    gradient: Literal["direct"]
+    t0: float
+    t1: float
+
+    @model_validator(mode="after")
+    def _interval(self) -> ContinuousRun:
+        if not self.t1 > self.t0:
+            raise ValueError(f"t1 = {self.t1} is not after t0 = {self.t0}")
+        return self
+
+
+AnyRun = Annotated[DiscreteRun | ContinuousRun, Field(discriminator="model")]
+
+
+class Select(Part):
+    """Take each run's learning rate from the best (lowest validation loss) of the named runs of another group."""
+
+    group: str
+    among: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]]
+
+
+class Group(Part):
+    data: str
+    seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
+    model: ModelSizes
+    train: Train
+    select: Select | None = None
+    runs: Annotated[dict[str, AnyRun], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> Group:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds = {list(self.seeds)} repeats a seed")
+        return self
+
+
+class Bench(Part):
+    runs: Annotated[tuple[str, ...], Field(min_length=1)]
+    threads: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    warmup_steps: Positive
+    rounds: Annotated[int, Field(ge=3)]
+
+
+class Study(Part):
+    corpora: Annotated[dict[str, Corpus], Field(min_length=1)]
+    datasets: Annotated[dict[str, Dataset], Field(min_length=1)]
+    ngram: Ngram
+    groups: Annotated[dict[str, Group], Field(min_length=1)]
+    bench: Bench
+
+    def run(self, group: str, run: str) -> RunConfig:
+        """The filled-in configuration of one row, or an error that lists the names there are."""
+        _known(self.groups, group, "group")
+        _known(self.groups[group].runs, run, f"run of group {group}")
+        return RunConfig(study=self, group_name=group, run_name=run)
+
+    def all_runs(self) -> Iterator[tuple[str, str, int]]:
+        """(group, run, seed) of every run there is to train, in the order of params.yaml."""
+        for group, row in self.groups.items():
+            for run in row.runs:
+                for seed in row.seeds:
+                    yield group, run, seed
+
+
+class RunConfig(Part):
+    """One run with what it inherits from its group; `digest` names everything that can move its numbers."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    study: Study
+    group_name: str
+    run_name: str
+
+    @property
+    def group(self) -> Group:
+        return self.study.groups[self.group_name]
+
+    @property
+    def run(self) -> AnyRun:
+        return self.group.runs[self.run_name]
+
+    @property
+    def dataset(self) -> ContinuumProtocol | StandardProtocol:
+        return self.study.datasets[self.group.data]
+
+    @property
+    def train(self) -> Train:
+        """The group's recipe with the row's learning rate (a selected one is put in by `with_learning_rate`)."""
+        rate = self.run.learning_rate
+        return self.group.train if rate is None else self.group.train.model_copy(update={"learning_rate": rate})
+
+    def with_learning_rate(self, rate: float) -> RunConfig:
+        """The same run with another learning rate, as a selection stage chose it."""
+        run = self.run.model_copy(update={"learning_rate": rate})
+        group = self.group.model_copy(update={"runs": {**self.group.runs, self.run_name: run}})
+        study = self.study.model_copy(update={"groups": {**self.study.groups, self.group_name: group}})
+        return RunConfig(study=study, group_name=self.group_name, run_name=self.run_name)
+
+    def described(self) -> dict[str, Any]:
+        """Plain data for records and trackers: dataset, model, sizes, recipe."""
+        run = self.run.model_dump(mode="json", exclude={"keep_weights", "learning_rate"})
+        return {
+            "data": self.group.data,
+            "dataset": self.dataset.model_dump(mode="json"),
+            "sizes": self.group.model.model_dump(mode="json"),
+            "model": run,
+            "train": self.train.model_dump(mode="json"),
+        }
+
+    @property
+    def digest(self) -> str:
+        """sha256 of what is described, 64 hexadecimal digits."""
+        return digest(self.described())
+
+
+def digest(data: Any) -> str:
+    """sha256 of plain data in canonical JSON."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_yaml(path: Path | str) -> Any:
+    """Plain data of a YAML 1.2 file; anchors and merge keys are resolved, a repeated key is an error."""
+    path = Path(path)
+    try:
+        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError([f"{path}: no such file"]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"]) from None
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark else ""
+        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ConfigError([f"{path}:{where} is not valid YAML: {what}"]) from None
+
+
+def load_params(path: Path | str = "params.yaml") -> Study:
+    """Read and check params.yaml.
+
+    Raises: ConfigError with every problem found, one line each: file, key, value, expectation, hint.
+    """
+    raw = read_yaml(path)
+    if not isinstance(raw, dict):
+        raise ConfigError([f"{path}: holds {_kind(raw)}, expected a mapping with {', '.join(Study.model_fields)}"])
+    problems = [f"{path}: {line}" for line in _bad_names(raw)]
+    study = None
+    try:
+        study = Study.model_validate(_tuples(raw))
+    except ValidationError as error:
+        problems += [f"{path}: {_explain(item, raw)}" for item in error.errors(include_url=False)]
+    if study is not None:
+        problems += [f"{path}: {line}" for line in _dangling(study)]
+    if problems or study is None:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return study
+
+
+def _tuples(node: Any) -> Any:
+    """Lists as tuples: a frozen study holds nothing that can be appended to."""
+    if isinstance(node, dict):
+        return {key: _tuples(value) for key, value in node.items()}
+    return tuple(map(_tuples, node)) if isinstance(node, list) else node
+
+
+def _bad_names(raw: dict[str, Any]) -> Iterator[str]:
+    """Names that would break a path, a stage address or DVC's run cache."""
+
+    def walk(node: Any, at: str) -> Iterator[str]:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                here = f"{at}.{key}" if at else str(key)
+                if key in RESERVED_KEYS:
+                    yield f"{here}: this key name is ignored by DVC's run cache; rename it"
+                elif not (isinstance(key, str) and NAME.fullmatch(key)):
+                    yield f"{here}: a name takes letters, digits and '_', and starts with a letter"
+                yield from walk(value, here)
+
+    yield from walk(raw, "")
+
+
+def _dangling(study: Study) -> Iterator[str]:
+    """References that lead nowhere."""
+    for name, dataset in study.datasets.items():
+        if dataset.corpus not in study.corpora:
+            yield f"datasets.{name}.corpus = {dataset.corpus!r}: no such corpus{_suggest(dataset.corpus, study.corpora)}"
+    for name, group in study.groups.items():
+        at = f"groups.{name}"
+        if group.data not in study.datasets:
+            yield f"{at}.data = {group.data!r}: no such dataset{_suggest(group.data, study.datasets)}"
+        for run, row in group.runs.items():
+            for seed in row.keep_weights:
+                if seed not in group.seeds:
+                    yield f"{at}.runs.{run}.keep_weights: seed {seed} is not among seeds {list(group.seeds)}"
+        if group.select is not None:
+            yield from _dangling_select(study, name, group.select)
+    for entry in study.bench.runs:
+        group_name, _, run = entry.partition("/")
+        if group_name not in study.groups or run not in study.groups[group_name].runs:
+            known = [f"{g}/{r}" for g, row in study.groups.items() for r in row.runs]
+            yield f"bench.runs: {entry!r} is not a run{_suggest(entry, known)}; expected group/run"
+
+
+def _dangling_select(study: Study, name: str, select: Select) -> Iterator[str]:
+    at = f"groups.{name}.select"
+    if select.group not in study.groups or select.group == name:
+        yield f"{at}.group = {select.group!r}: no such other group{_suggest(select.group, study.groups)}"
+        return
+    for run in study.groups[name].runs:
+        if run not in select.among:
+            yield f"{at}.among: names no candidates for run {run!r}"
+    for run, candidates in select.among.items():
+        for candidate in candidates:
+            if candidate not in study.groups[select.group].runs:
+                hint = _suggest(candidate, study.groups[select.group].runs)
+                yield f"{at}.among.{run}: {candidate!r} is not a run of group {select.group}{hint}"
+
+
+def _known(names: dict[str, Any], name: str, what: str) -> None:
+    if name not in names:
+        raise ConfigError([f"params.yaml: no {what} is called {name!r}{_suggest(name, names)} (there are: {', '.join(names)})"])
+
+
+def _suggest(name: Any, names: Any) -> str:
+    close = difflib.get_close_matches(str(name), list(names), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _kind(value: Any) -> str:
+    kinds = {str: "text", bool: "true/false", int: "whole number", float: "number", dict: "mapping", tuple: "list"}
+    return "nothing" if value is None else kinds.get(type(value), "list" if isinstance(value, list) else type(value).__name__)
+
+
+_TAGS = {"continuumlm", "standard", "discrete", "continuous"}  # discriminator tags, which pydantic puts into a location
+
+
+def _explain(item: Any, raw: Any) -> str:
+    """One problem in our words: key = value (kind), expectation; hint."""
+    location = _location(item["loc"], raw)
+    key = ".".join(map(str, location)) or "the file"
+    value, kind = item.get("input"), item["type"]
+    if kind == "extra_forbidden":
+        known = _fields_beside(item["loc"])
+        return f"{key}: unknown key{_suggest(location[-1], known)}"
+    if kind == "missing":
+        return f"{key}: missing; every key that can move a number must be given"
+    shown = json.dumps(value, default=str) if not isinstance(value, dict | tuple) else "..."
+    message = _expected(item)
+    hint = ""
+    if isinstance(value, str) and kind in {"int_type", "float_type", "int_parsing", "float_parsing"}:
+        hint = "; remove the quotes" if _is_number(value) else ""
+    return f"{key} = {shown} ({_kind(value)}), {message}{hint}"
+
+
+def _expected(item: Any) -> str:
+    context, kind = item.get("ctx") or {}, item["type"]
+    bounds = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
+    limits = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
+    if kind in bounds:
+        return f"expected a number {bounds[kind]} {context[limits[kind]]}"
+    names = {
+        "int_type": "expected a whole number", "int_from_float": "expected a whole number",
+        "float_type": "expected a number", "finite_number": "expected a finite number",
+        "string_type": "expected text", "dict_type": "expected a mapping", "model_type": "expected a mapping",
+        "tuple_type": "expected a list", "too_short": "expected at least one entry",
+    }  # fmt: skip
+    if kind in names:
+        return names[kind]
+    if kind in {"literal_error", "union_tag_invalid"}:
+        return f"expected one of {context.get('expected') or context.get('expected_tags')}"
+    if kind == "union_tag_not_found":
+        return f"needs the key {context.get('discriminator')}"
+    if kind == "value_error":
+        return str(context["error"])
+    return str(item["msg"])
+
+
+def _location(loc: tuple[Any, ...], raw: Any) -> list[Any]:
+    """The path in the file: pydantic's location without the union tags it inserts."""
+    path: list[Any] = []
+    node = raw
+    for index, part in enumerate(loc):
+        is_last = index == len(loc) - 1
+        if part in _TAGS and not is_last and not (isinstance(node, dict) and part in node):
+            continue
+        if part in _TAGS and is_last and isinstance(node, dict) and part not in node:
+            continue
+        path.append(part)
+        try:
+            node = node[part]
+        except (KeyError, IndexError, TypeError):
+            node = None
+    return path
+
+
+def _fields_beside(loc: tuple[Any, ...]) -> list[str]:
+    """Keys allowed in the mapping that holds an unknown key."""
+    tags = {"continuumlm": ContinuumProtocol, "standard": StandardProtocol, "discrete": DiscreteRun, "continuous": ContinuousRun}
+    places = {
+        "corpora": Corpus, "ngram": Ngram, "model": ModelSizes, "train": Train, "select": Select, "bench": Bench,
+    }  # fmt: skip
+    for part in reversed(loc[:-1]):
+        if part in tags:
+            return list(tags[part].model_fields)
+        if part in places:
+            return list(places[part].model_fields)
+    return list(Group.model_fields) if loc[0] == "groups" and len(loc) == 3 else list(Study.model_fields)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
