@@ -1,0 +1,82 @@
+"""What every model here shares: token embedding, sinusoidal positions, a core over depth, and a linear head."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from depthtime.integrate.fixed import Solution
+
+
+class Core(Protocol):
+    """The part of a model between embedding and head: maps a state (B, N, D) over depth and returns its cost."""
+
+    def __call__(self, y: Tensor) -> Solution: ...
+
+    def parameters(self) -> object: ...
+
+    def flops_per_token(self, positions: int) -> int: ...
+
+
+class LanguageModel(nn.Module):
+    """Next-word model with V classes over windows of up to N positions.
+
+    The head is not tied and nothing is normalised before it. Embedding and head are drawn before the core, so models
+    of one seed start from the same ones.
+    Source: ContinuumLM, model section; embeddings N(0, embedding_std^2), not scaled by sqrt(D).
+    """
+
+    def __init__(
+        self, *, num_classes: int, max_positions: int, width: int, embedding_std: float, trained_positions: bool
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(num_classes, width)
+        nn.init.normal_(self.embedding.weight, std=embedding_std)
+        self.head = nn.Linear(width, num_classes)
+        nn.init.xavier_uniform_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        table = sinusoids(max_positions, width)
+        if trained_positions:
+            self.position_table: Tensor = nn.Parameter(table)
+        else:
+            self.register_buffer("position_table", table, persistent=False)
+        self.core: nn.Module = nn.Identity()  # replaced by the model's module
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Word ids (B, N) -> logits (B, N, V)."""
+        return self.head(self.solve(tokens).y)
+
+    def solve(self, tokens: Tensor) -> Solution:
+        """Word ids (B, N) -> the state after the core, (B, N, D), with its cost."""
+        positions = tokens.shape[1]
+        if positions > len(self.position_table):
+            raise ValueError(f"window of {positions} positions, the model was built for {len(self.position_table)}")
+        return self.core(self.embedding(tokens) + self.position_table[:positions])
+
+    def flops_per_token(self, positions: int) -> int:
+        """Forward matrix-product operations a token: core and head."""
+        core: Core = self.core  # type: ignore[assignment]
+        return core.flops_per_token(positions) + 2 * self.head.in_features * self.head.out_features
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Trained parameters by part."""
+        parts = {"embedding": self.embedding, "core": self.core, "head": self.head}
+        counts = {name: sum(p.numel() for p in part.parameters() if p.requires_grad) for name, part in parts.items()}
+        total = sum(p.numel() for p in self.parameters() if p.requires_grad)
+        return {**counts, "other": total - sum(counts.values()), "total": total}
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """Table (N, D): sin(i / 10000^(2j/D)) in even channels, cos of the same in odd ones, i from 0.
+
+    Source: Vaswani et al. (2017), section 3.5, as ContinuumLM uses it.
+    """
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * torch.exp(
+        torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width)
+    )
+    table = torch.empty(positions, width, dtype=torch.float64)
+    table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()
+    return table.float()

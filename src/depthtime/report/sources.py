@@ -1,0 +1,98 @@
+"""What tables, figures and README values are made of: analyses, n-gram records, the bench record, published values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from depthtime import paths
+from depthtime.config import DiscreteRun, Study
+from depthtime.errors import RecordError
+from depthtime.records import read_json
+from depthtime.report.published import Published, load_published
+
+REFERENCE_LABELS = {  # of the entries of an n-gram record, in the order of the table
+    "unigram": "unigram",
+    "bigram_laplace": "bigram, add 1",
+    "bigram_alpha": "bigram, add alpha",
+}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything the report reads, read once.
+
+    analyses: by group; references: by dataset, entries in record order; bench: rows of the bench record.
+    """
+
+    study: Study
+    published: Published
+    analyses: dict[str, dict[str, Any]]
+    references: dict[str, list[dict[str, Any]]]
+    bench: dict[str, Any]
+
+    @property
+    def main_group(self) -> str:
+        """The group whose numbers were published, or else the first of params.yaml."""
+        return self.published.group or next(iter(self.study.groups))
+
+    @property
+    def compared_groups(self) -> list[str]:
+        """All groups but those that only serve to choose a learning rate."""
+        serving = {row.select.group for row in self.study.groups.values() if row.select is not None}
+        return [group for group in self.study.groups if group not in serving]
+
+    def pairs(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(group, pair) of every comparison, in the order of params.yaml."""
+        for group in self.compared_groups:
+            for pair in self.analyses[group]["pairs"]:
+                yield group, pair
+
+    def label(self, group: str, run: str) -> str:
+        """A run's name with its depth: `discrete (3 blocks)`, `ode (rk4 x 4)`."""
+        row = self.study.groups[group].runs[run]
+        depth = f"{row.layers} blocks" if isinstance(row, DiscreteRun) else f"{row.solver} x {row.num_steps}"
+        return f"{run} ({depth})"
+
+
+def load_sources(study: Study) -> Sources:
+    """Read all result files of a study.
+
+    Raises: RecordError when one is missing, damaged or not of the study's present groups and runs.
+    """
+    analyses = {group: _analysis(study, group) for group in study.groups}
+    references = {dataset: _references(dataset) for dataset in study.datasets}
+    bench = read_json(paths.bench_record())
+    wanted = {(run, threads) for run in study.bench.runs for threads in study.bench.threads}
+    measured = {(row["run"], row["threads"]) for row in bench["rows"]}
+    if not wanted <= measured:
+        raise RecordError(
+            f"{paths.bench_record()}: has no times for {sorted(wanted - measured)}; make it again: `snakemake bench`"
+        )
+    return Sources(study, load_published(study), analyses, references, bench)
+
+
+def _analysis(study: Study, group: str) -> dict[str, Any]:
+    path = paths.analysis(group)
+    analysis = read_json(path)
+    row = study.groups[group]
+    if analysis.get("run_order") != list(row.runs) or analysis.get("seeds") != list(row.seeds):
+        raise RecordError(
+            f"{path}: is of other runs or seeds than params.yaml names; make it again: `snakemake {path}`"
+        )
+    return analysis
+
+
+def _references(dataset: str) -> list[dict[str, Any]]:
+    path = paths.ngram_record(dataset)
+    record = read_json(path)
+    try:
+        return [
+            {"name": e["name"], "label": REFERENCE_LABELS.get(e["name"], e["name"]), **e}
+            for e in record["references"]
+        ]
+    except (KeyError, TypeError):
+        raise RecordError(
+            f"{path}: holds no list of references; make it again: `snakemake --forcerun {path}`"
+        ) from None

@@ -1,0 +1,39 @@
+"""Tables of the study from its result files, by one path: results/tables/NAME.csv (numbers) and NAME.md (to read).
+
+Every row says how many seeds it rests on, carries its 95 % t interval, and says what is held equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from depthtime import paths
+from depthtime.config import Study
+from depthtime.records import write_bytes
+from depthtime.report.comparisons import difference, perplexity_by_step, variants
+from depthtime.report.costs import cost, references, tuning
+from depthtime.report.frame import Table, csv, markdown
+from depthtime.report.sources import Sources, load_sources
+
+TABLES = paths.RESULTS / "tables"
+
+BUILDERS: dict[str, Callable[[Sources], Table]] = {
+    "perplexity_by_step": perplexity_by_step,
+    "difference": difference,
+    "variants": variants,
+    "references": references,
+    "cost": cost,
+    "tuning": tuning,
+}
+
+
+def write_tables(study: Study) -> None:
+    """Write every table of BUILDERS; the same result files give the same bytes.
+
+    Raises: RecordError when a result file is missing, damaged or of other runs than the study's.
+    """
+    sources = load_sources(study)
+    tables = {name: build(sources) for name, build in BUILDERS.items()}
+    for name, table in tables.items():
+        write_bytes(TABLES / f"{name}.csv", csv(table).encode())
+        write_bytes(TABLES / f"{name}.md", markdown(table).encode())
