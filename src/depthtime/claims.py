@@ -11,7 +11,7 @@ Statistics (the whole vocabulary)
     cost_ratio      step time of one bench entry over another's (other run or threads), by interleaved round
     record_field    a number in a JSON record, or its ratio to the same field of `baseline_record`; low = high
     quotient        numerator / denominator of two published numbers; low = high
-Intervals: `t` is the two-sided Student interval over seeds at the file's `confidence`; `range` is the smallest
+Intervals: `t` is the Student interval over seeds at the file's `confidence`; `range` is the smallest
 to the largest seed; `median` (cost_ratio only) is the order-statistic interval of the median over rounds, the
 narrowest symmetric one that covers at least `confidence`.
 Regions: interval_above x, interval_below x (strict), interval_within [a, b] (both ends belong to it),
@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from depthtime.config import NAME, Part, Study, _expected, _kind, _suggest, _tuples, read_yaml
+from depthtime.config import NAME, Part, Study, expectation, kind_of, suggest, as_tuples, read_yaml
 from depthtime.errors import ConfigError
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -241,9 +241,9 @@ def load_claims(path: Path | str = "claims.yaml", study: Study | None = None) ->
     raw = read_yaml(path)
     if not isinstance(raw, dict):
         keys = ", ".join(Ledger.model_fields)
-        raise ConfigError([f"{path}: holds {_kind(raw)}, expected a mapping with {keys}"])
+        raise ConfigError([f"{path}: holds {kind_of(raw)}, expected a mapping with {keys}"])
     try:
-        ledger = Ledger.model_validate(_tuples(raw))
+        ledger = Ledger.model_validate(as_tuples(raw))
     except ValidationError as error:
         problems = [f"{path}: {_explain(item)}" for item in error.errors(include_url=False)]
         raise ConfigError(list(dict.fromkeys(problems))) from None
@@ -266,7 +266,7 @@ def _misnamed(ledger: Ledger) -> Iterator[str]:
         if not NAME.fullmatch(name) or name != name.lower():
             yield f"{at}: an id takes small letters, digits and '_', and starts with a letter"
         if claim.source not in ledger.sources:
-            yield f"{at}.source = {claim.source!r}: no such source{_suggest(claim.source, ledger.sources)}"
+            yield f"{at}.source = {claim.source!r}: no such source{suggest(claim.source, ledger.sources)}"
         elif not name.startswith(f"{claim.source}_"):
             yield f"{at}: an id starts with its source, expected {claim.source}_..."
         needed = {group for check in all_checks(claim) if (group := getattr(check, "group", None))}
@@ -287,7 +287,7 @@ def _dangling(ledger: Ledger, study: Study) -> Iterator[str]:
         at = f"claims.{name}"
         for stage in claim.judged_by:
             if stage not in stages:
-                yield f"{at}.judged_by: {stage!r} is not a group or stage{_suggest(stage, stages)}"
+                yield f"{at}.judged_by: {stage!r} is not a group or stage{suggest(stage, stages)}"
         for group, seeds in claim.seeds.items():
             trained = study.groups[group].seeds if group in study.groups else seeds
             if seeds != trained:
@@ -300,12 +300,12 @@ def _dangling_check(check: AnyCheck, study: Study) -> Iterator[str]:
     if isinstance(check, CostRatio):
         for entry in (check.run, check.baseline):
             if entry not in study.bench.runs:
-                yield f"{entry!r} is not in bench.runs{_suggest(entry, study.bench.runs)}"
+                yield f"{entry!r} is not in bench.runs{suggest(entry, study.bench.runs)}"
         for threads in (check.threads, check.baseline_threads):
             if threads not in study.bench.threads:
                 yield f"threads = {threads} is not in bench.threads {list(study.bench.threads)}"
     if isinstance(check, Improvement | ReferenceGap) and check.dataset not in study.datasets:
-        yield f"dataset = {check.dataset!r}: no such dataset{_suggest(check.dataset, study.datasets)}"
+        yield f"dataset = {check.dataset!r}: no such dataset{suggest(check.dataset, study.datasets)}"
     if not isinstance(check, PublishedGap | RelativeGap | Improvement):
         return
     runs = [(check.group, check.run)]
@@ -313,11 +313,11 @@ def _dangling_check(check: AnyCheck, study: Study) -> Iterator[str]:
         runs.append((check.baseline_group or check.group, check.baseline))
     for group, run in runs:
         if group not in study.groups:
-            yield f"group = {group!r}: no such group{_suggest(group, study.groups)}"
+            yield f"group = {group!r}: no such group{suggest(group, study.groups)}"
             continue
         row = study.groups[group]
         if run not in row.runs:
-            yield f"{run!r} is not a run of group {group}{_suggest(run, row.runs)}"
+            yield f"{run!r} is not a run of group {group}{suggest(run, row.runs)}"
         if check.step > row.train.max_steps or check.step % row.train.eval_every:
             every = row.train.eval_every
             yield f"step = {check.step}: group {group} is not evaluated there (every {every} steps)"
@@ -328,13 +328,13 @@ def _explain(item: Any) -> str:
     location = [part for part in item["loc"] if part not in _KINDS]
     key, value, kind = ".".join(map(str, location)) or "the file", item.get("input"), item["type"]
     if kind == "extra_forbidden":
-        return f"{key}: unknown key{_suggest(location[-1], _fields_beside(item['loc']))}"
+        return f"{key}: unknown key{suggest(location[-1], _fields_beside(item['loc']))}"
     if kind == "missing":
         return f"{key}: missing"
     if kind == "value_error":
         return f"{key}: {item['ctx']['error']}"
     shown = json.dumps(value, default=str) if not isinstance(value, dict | tuple) else "..."
-    return f"{key} = {shown} ({_kind(value)}), {_expected(item)}"
+    return f"{key} = {shown} ({kind_of(value)}), {expectation(item)}"
 
 
 def _fields_beside(loc: tuple[Any, ...]) -> list[str]:

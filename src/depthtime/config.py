@@ -305,11 +305,11 @@ def load_params(path: Path | str = "params.yaml") -> Study:
     """
     raw = read_yaml(path)
     if not isinstance(raw, dict):
-        raise ConfigError([f"{path}: holds {_kind(raw)}, expected a mapping with {', '.join(Study.model_fields)}"])
+        raise ConfigError([f"{path}: holds {kind_of(raw)}, expected a mapping with {', '.join(Study.model_fields)}"])
     problems = [f"{path}: {line}" for line in _bad_names(raw)]
     study = None
     try:
-        study = Study.model_validate(_tuples(raw))
+        study = Study.model_validate(as_tuples(raw))
     except ValidationError as error:
         problems += [f"{path}: {_explain(item, raw)}" for item in error.errors(include_url=False)]
     if study is not None:
@@ -319,11 +319,11 @@ def load_params(path: Path | str = "params.yaml") -> Study:
     return study
 
 
-def _tuples(node: Any) -> Any:
+def as_tuples(node: Any) -> Any:
     """Lists as tuples: a frozen study holds nothing that can be appended to."""
     if isinstance(node, dict):
-        return {key: _tuples(value) for key, value in node.items()}
-    return tuple(map(_tuples, node)) if isinstance(node, list) else node
+        return {key: as_tuples(value) for key, value in node.items()}
+    return tuple(map(as_tuples, node)) if isinstance(node, list) else node
 
 
 def _bad_names(raw: dict[str, Any]) -> Iterator[str]:
@@ -346,11 +346,11 @@ def _dangling(study: Study) -> Iterator[str]:
     """References that lead nowhere."""
     for name, dataset in study.datasets.items():
         if dataset.corpus not in study.corpora:
-            yield f"datasets.{name}.corpus = {dataset.corpus!r}: no such corpus{_suggest(dataset.corpus, study.corpora)}"
+            yield f"datasets.{name}.corpus = {dataset.corpus!r}: no such corpus{suggest(dataset.corpus, study.corpora)}"
     for name, group in study.groups.items():
         at = f"groups.{name}"
         if group.data not in study.datasets:
-            yield f"{at}.data = {group.data!r}: no such dataset{_suggest(group.data, study.datasets)}"
+            yield f"{at}.data = {group.data!r}: no such dataset{suggest(group.data, study.datasets)}"
         for run, row in group.runs.items():
             for seed in row.keep_weights:
                 if seed not in group.seeds:
@@ -361,13 +361,13 @@ def _dangling(study: Study) -> Iterator[str]:
         group_name, _, run = entry.partition("/")
         if group_name not in study.groups or run not in study.groups[group_name].runs:
             known = [f"{g}/{r}" for g, row in study.groups.items() for r in row.runs]
-            yield f"bench.runs: {entry!r} is not a run{_suggest(entry, known)}; expected group/run"
+            yield f"bench.runs: {entry!r} is not a run{suggest(entry, known)}; expected group/run"
 
 
 def _dangling_select(study: Study, name: str, select: Select) -> Iterator[str]:
     at = f"groups.{name}.select"
     if select.group not in study.groups or select.group == name:
-        yield f"{at}.group = {select.group!r}: no such other group{_suggest(select.group, study.groups)}"
+        yield f"{at}.group = {select.group!r}: no such other group{suggest(select.group, study.groups)}"
         return
     for run in study.groups[name].runs:
         if run not in select.among:
@@ -375,21 +375,21 @@ def _dangling_select(study: Study, name: str, select: Select) -> Iterator[str]:
     for run, candidates in select.among.items():
         for candidate in candidates:
             if candidate not in study.groups[select.group].runs:
-                hint = _suggest(candidate, study.groups[select.group].runs)
+                hint = suggest(candidate, study.groups[select.group].runs)
                 yield f"{at}.among.{run}: {candidate!r} is not a run of group {select.group}{hint}"
 
 
 def _known(names: dict[str, Any], name: str, what: str) -> None:
     if name not in names:
-        raise ConfigError([f"params.yaml: no {what} is called {name!r}{_suggest(name, names)} (there are: {', '.join(names)})"])
+        raise ConfigError([f"params.yaml: no {what} is called {name!r}{suggest(name, names)} (there are: {', '.join(names)})"])
 
 
-def _suggest(name: Any, names: Any) -> str:
+def suggest(name: Any, names: Any) -> str:
     close = difflib.get_close_matches(str(name), list(names), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     kinds = {str: "text", bool: "true/false", int: "whole number", float: "number", dict: "mapping", tuple: "list"}
     return "nothing" if value is None else kinds.get(type(value), "list" if isinstance(value, list) else type(value).__name__)
 
@@ -404,18 +404,18 @@ def _explain(item: Any, raw: Any) -> str:
     value, kind = item.get("input"), item["type"]
     if kind == "extra_forbidden":
         known = _fields_beside(item["loc"])
-        return f"{key}: unknown key{_suggest(location[-1], known)}"
+        return f"{key}: unknown key{suggest(location[-1], known)}"
     if kind == "missing":
         return f"{key}: missing; every key that can move a number must be given"
     shown = json.dumps(value, default=str) if not isinstance(value, dict | tuple) else "..."
-    message = _expected(item)
+    message = expectation(item)
     hint = ""
     if isinstance(value, str) and kind in {"int_type", "float_type", "int_parsing", "float_parsing"}:
         hint = "; remove the quotes" if _is_number(value) else ""
-    return f"{key} = {shown} ({_kind(value)}), {message}{hint}"
+    return f"{key} = {shown} ({kind_of(value)}), {message}{hint}"
 
 
-def _expected(item: Any) -> str:
+def expectation(item: Any) -> str:
     context, kind = item.get("ctx") or {}, item["type"]
     bounds = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
     limits = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}

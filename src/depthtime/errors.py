@@ -41,3 +41,7 @@ class InterlockError(DepthtimeError):
 
 class AdoptError(DepthtimeError):
     """A stale result differs under the present code and must be recomputed."""
+
+
+class TrackingError(DepthtimeError):
+    """MLflow cannot be reached or written, where somebody asked for it by name (training only warns)."""

@@ -55,6 +55,30 @@ class Sources:
         depth = f"{row.layers} blocks" if isinstance(row, DiscreteRun) else f"{row.solver} x {row.num_steps}"
         return f"{run} ({depth})"
 
+    def cost_ratios(self) -> list[dict[str, Any]]:
+        """Cost of each later run of the bench as a multiple of the first: run, name, what, ratio, published."""
+        base, *later = self.study.bench.runs
+        times = {(row["run"], row["threads"]): row["median_step_s"] for row in self.bench["rows"]}
+        rows = []
+        for run in later:
+            a, b = self.analysed_run(base), self.analysed_run(run)
+            counted = {"parameters": ("parameters", a["parameters"]["total"], b["parameters"]["total"])}
+            for name, what in (("nfe_forward", "block evaluations"), ("flops_per_token_forward", "FLOPs a token")):
+                counted[name] = (what, a["cost"][name], b["cost"][name])
+            for n in self.study.bench.threads:
+                what = f"time a step, {n} thread{'s' if n > 1 else ''}"
+                counted[f"step_{n}_threads"] = (what, times[base, n], times[run, n])
+            published_pair = [f"{self.published.group}/{name}" for name in self.published.step_s]
+            for name, (what, x, y) in counted.items():
+                stated = self.published.ratio if name.startswith("step") and [base, run] == published_pair else None
+                rows.append({"run": run, "name": name, "what": what, "ratio": y / x, "published": stated})
+        return rows
+
+    def analysed_run(self, name: str) -> dict[str, Any]:
+        """The analysis of a run given as group/run."""
+        group, _, run = name.partition("/")
+        return dict(self.analyses[group]["runs"][run])
+
 
 def load_sources(study: Study) -> Sources:
     """Read all result files of a study.

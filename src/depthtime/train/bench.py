@@ -63,6 +63,7 @@ def _row(name: str, threads: int, contestant: _Contestant, times: list[tuple[flo
         "run": name,
         "threads": threads,
         "rounds": len(steps),
+        "step_s": steps,
         "median_step_s": middle,
         "q1_step_s": first,
         "q3_step_s": third,

@@ -1,0 +1,234 @@
+"""Figures of the study: results/figures/NAME.png and NAME.svg, the same bytes for the same result files.
+
+Lines are means over seeds, bands 95 % t intervals, faint lines single seeds; crosses mark published values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from matplotlib import rcParams
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, StrMethodFormatter
+
+from depthtime import paths
+from depthtime.config import Study
+from depthtime.report import wording as say
+from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_figure, save, styled
+from depthtime.report.sources import Sources, load_sources
+
+FIGURES = paths.RESULTS / "figures"
+TICKS = [1, 2, 5, 10, 20, 30, 50, 75, 100, 125, 150, 200, 250, 300, 400, 500, 750]  # of perplexity, also x 1000
+
+
+def write_figures(study: Study) -> None:
+    """Draw every figure of BUILDERS.
+
+    Raises: RecordError when a result file is missing, damaged or of other runs than the study's.
+    """
+    sources = load_sources(study)
+    with styled():
+        for name, build in BUILDERS.items():
+            save(build(sources), FIGURES, name)
+
+
+def validation_curves(sources: Sources) -> Figure:
+    """Validation perplexity over training steps: each run of the main group, published points, n-gram references."""
+    group = sources.main_group
+    analysis, published = sources.analyses[group], sources.published
+    figure, axes = new_figure(9.2, 5.4)
+    figure.subplots_adjust(left=0.075, right=0.735, top=0.83, bottom=0.11)
+    labels, highest = [], 0.0
+    for run, color in zip(analysis["run_order"], _colors(len(analysis["run_order"])), strict=True):
+        curve = analysis["runs"][run]["curve"]
+        _band(axes, [p["step"] for p in curve], curve, color)
+        for seed in map(str, analysis["seeds"]):
+            points = [(p["step"], p["perplexity"][seed]) for p in curve if p["perplexity"][seed] is not None]
+            axes.plot(*zip(*points, strict=True) if points else ([], []), color=color, alpha=0.3, lw=0.7)
+            highest = max([highest, *(y for _, y in points)])
+        ours = published.by_step.get(run, {}).items() if published.group else ()
+        axes.plot([s for s, _ in ours], [y for _, y in ours], **_published_marks(color))
+        final = analysis["runs"][run]["final"]
+        if final["mean"] is not None:
+            labels.append(EndLabel(final["mean"], f"{sources.label(group, run)}  {say.number(final['mean'])}", color, True))
+    for entry in sources.references[analysis["data"]]:
+        value = entry["valid"]["perplexity"]
+        stated = published.references.get(entry["name"])
+        note = f" (published {stated})" if stated else ""
+        axes.axhline(value, color=GREY, lw=0.9, ls=(0, (4, 3)), zorder=1)
+        labels.append(EndLabel(value, f"{entry['label']}  {say.number(value)}{note}"))
+        highest = max(highest, value)
+    _log_perplexity(axes, min(label.y for label in labels), highest)
+    _steps(axes, analysis["runs"][analysis["run_order"][0]]["curve"])
+    axes.set_ylabel("validation perplexity (log scale)")
+    end_labels(axes, labels)
+    _title(axes, _finding(sources, group), f"Group {group}, dataset {analysis['data']}")
+    _legend(axes, len(analysis["seeds"]), is_published=bool(published.by_step), what="run")
+    return figure
+
+
+def gap_over_steps(sources: Sources) -> Figure:
+    """Relative gap of the last run to the first in percent by step, for every group that has the main group's pair."""
+    main = sources.analyses[sources.main_group]["pairs"]
+    names = (main[0]["first"], main[0]["second"]) if main else ("", "")
+    pairs = [(g, p) for g, p in sources.pairs() if (p["first"], p["second"]) == names]
+    figure, axes = new_figure(9.2, 5.0)
+    figure.subplots_adjust(left=0.085, right=0.745, top=0.82, bottom=0.115)
+    axes.axhline(0, color=DARK, lw=1.0, zorder=2)
+    labels = []
+    for (group, pair), color in zip(pairs, _colors(len(pairs)), strict=True):
+        analysis = sources.analyses[group]
+        curve = pair["curve"]
+        steps = [point["step"] for point in curve]
+        _band(axes, steps, [point["percent"] for point in curve], color)
+        ours = [(s, sources.published.gap_percent(group, *names, s)) for s in steps]
+        marks = [(s, gap) for s, gap in ours if gap is not None]
+        axes.plot([s for s, _ in marks], [gap for _, gap in marks], **_published_marks(color))
+        final = curve[-1]["percent"]["mean"]
+        if final is not None:
+            text = f"{group}  {say.number(final, sign=True)} %  (n = {len(analysis['seeds'])})"
+            labels.append(EndLabel(final, text, color, True))
+    if pairs:
+        _steps(axes, max((pair["curve"] for _, pair in pairs), key=lambda curve: curve[-1]["step"]))
+    axes.margins(y=0.12)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: say.number(y, 0 if y == int(y) else 1, sign=True)))
+    axes.set_ylabel(f"perplexity of {names[1]} above {names[0]} (%)")
+    axes.autoscale_view()
+    _sides(axes, *names)
+    end_labels(axes, labels)
+    many = f"Relative gap {names[1]} {say.MINUS} {names[0]}, paired by seed, then averaged"
+    _title(axes, _gap_finding(sources, names), many)
+    _legend(axes, None, is_published=bool(sources.published.by_step), what="group", has_seeds=False)
+    return figure
+
+
+def cost_ratios(sources: Sources) -> Figure:
+    """Parameters, block evaluations, FLOPs and step times of the bench's later runs as multiples of its first."""
+    rows = sources.cost_ratios()
+    figure, axes = new_figure(8.2, 1.9 + 0.42 * len(rows))
+    figure.subplots_adjust(left=0.3, right=0.96, top=1 - 0.75 / figure.get_figheight(), bottom=0.55 / figure.get_figheight())
+    base, *later = sources.study.bench.runs
+    axes.axvline(1, color=DARK, lw=1.0, zorder=2)
+    for run, color in zip(later, _colors(len(later) + 1)[1:], strict=True):
+        for y, row in enumerate(row for row in rows if row["run"] == run):
+            x = row["ratio"]
+            axes.plot([1, x], [y, y], color=color, lw=2.5, alpha=0.35, zorder=2)
+            axes.plot([x], [y], "o", color=color, ms=7, zorder=3)
+            stated = row["published"]
+            axes.plot([stated] if stated else [], [y] if stated else [], **_published_marks(color))
+            note = f"   (published {stated})" if stated else ""
+            away, side = (8, "left") if x >= 1 else (-8, "right")
+            axes.annotate(
+                f"{x:.2f}{note}", (x, y), (away if not stated else away + 10, 0), textcoords="offset points",
+                ha=side, va="center", color=DARK, size=9.5,
+            )  # fmt: skip
+    names = list(dict.fromkeys(row["what"] for row in rows))
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    top = max([1.0, *(row["ratio"] for row in rows)])
+    axes.set_xlim(0, top * 1.22)
+    axes.set_xlabel(f"multiple of {base.partition('/')[2]}")
+    compared = say.joined([run.partition("/")[2] for run in later]) if later else "Nothing"
+    _title(axes, f"{compared} beside {base.partition('/')[2]}: equal width, unequal cost", None)
+    return figure
+
+
+def _colors(count: int) -> list[str]:
+    """The first `count` colours of the style, repeated when there are more runs than colours."""
+    cycle = rcParams["axes.prop_cycle"].by_key()["color"]
+    return [f"#{str(cycle[i % len(cycle)]).lstrip('#')}" for i in range(count)]
+
+
+def _band(axes: Axes, steps: list[int], entries: list[dict[str, Any]], color: str) -> None:
+    """Mean line with a marker at each evaluation, and the t interval as a band where there is one."""
+    means = [(s, e["mean"]) for s, e in zip(steps, entries, strict=True) if e["mean"] is not None]
+    axes.plot([s for s, _ in means], [m for _, m in means], color=color, marker="o", ms=3.5, zorder=4)
+    bands = [(s, e["low"], e["high"]) for s, e in zip(steps, entries, strict=True) if e["low"] is not None]
+    if bands:
+        axes.fill_between(*zip(*bands, strict=True), color=color, alpha=0.18, lw=0, zorder=3)
+
+
+def _published_marks(color: str) -> dict[str, Any]:
+    return {"ls": "none", "marker": "X", "ms": 7, "mfc": "white", "mec": color, "mew": 1.2, "zorder": 5}
+
+
+def _log_perplexity(axes: Axes, lowest: float, highest: float) -> None:
+    axes.set_yscale("log")
+    axes.set_ylim(lowest / 1.12, highest * 1.08)
+    axes.yaxis.set_major_locator(FixedLocator([*TICKS, *(1000 * tick for tick in TICKS)]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def _steps(axes: Axes, curve: list[dict[str, Any]]) -> None:
+    steps = [point["step"] for point in curve]
+    if steps:
+        axes.set_xlim(steps[0] - 0.02 * steps[-1], steps[-1])
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.set_xlabel("training step (optimiser updates)")
+
+
+def _sides(axes: Axes, first: str, second: str) -> None:
+    """Which side of zero means what, inside the axes at the left."""
+    low, high = axes.get_ylim()
+    for y, text, va in ((0.975, f"{first} better", "top"), (0.025, f"{second} better", "bottom")):
+        if (high > 0) if va == "top" else (low < 0):
+            axes.text(0.015, y, text, transform=axes.transAxes, va=va, color=GREY, size=9, style="italic")
+
+
+def _title(axes: Axes, finding: str, detail: str | None) -> None:
+    axes.set_title(finding, pad=26 if detail else 12)
+    if detail:
+        axes.text(0, 1.03, detail, transform=axes.transAxes, color=GREY, size=9.5, va="bottom")
+
+
+def _finding(sources: Sources, group: str) -> str:
+    """The end of the curves and where they cross, in one neutral line."""
+    analysis = sources.analyses[group]
+    runs = [(run, analysis["runs"][run]) for run in analysis["run_order"]]
+    ends = say.joined(f"{run} {say.number(row['final']['mean'])}" for run, row in runs)
+    last = say.count(runs[0][1]["curve"][-1]["step"])
+    where = ""
+    if len(analysis["pairs"]) == 1:
+        step = analysis["pairs"][0]["crossing"]["step"]
+        where = "; no crossing" if step is None else f"; the curves cross near step {say.count(round(step, -1))}"
+    return f"Perplexity at step {last}: {ends}{where}"
+
+
+def _gap_finding(sources: Sources, names: tuple[str, str]) -> str:
+    """How many groups end on which side of zero, by their intervals."""
+    ends = [p["curve"][-1]["difference"] for _, p in sources.pairs() if (p["first"], p["second"]) == names]
+    known = [end for end in ends if end["low"] is not None]
+    first = sum(end["low"] > 0 for end in known)
+    second = sum(end["high"] < 0 for end in known)
+    words = [f"{names[0]} lower in {first}"] if first else []
+    words += [f"{names[1]} lower in {second}"] if second else []
+    words += [f"undecided in {len(ends) - first - second}"] if len(ends) - first - second else []
+    return f"At the last step: {', '.join(words)} of {len(ends)} settings" if words else "No pairs in this study"
+
+
+def _legend(axes: Axes, n: int | None, *, is_published: bool, what: str, has_seeds: bool = True) -> None:
+    """What line, band and marks mean, with the number of seeds."""
+    seeds = "over seeds" if n is None else f"n = {n}"
+    handles: list[Any] = [Line2D([], [], color=DARK, marker="o", ms=3.5, label=f"mean of a {what} ({seeds})")]
+    if n != 1:
+        handles.append(Patch(color=DARK, alpha=0.18, lw=0, label="95 % t interval over seeds"))
+        if has_seeds:
+            handles.append(Line2D([], [], color=DARK, alpha=0.4, lw=0.7, label="single seeds"))
+    if is_published:
+        handles.append(Line2D([], [], label="published, one seed", **_published_marks(DARK)))
+    axes.legend(handles=handles, loc="upper right", bbox_to_anchor=(1.0, 1.0))
+
+
+BUILDERS: dict[str, Callable[[Sources], Figure]] = {
+    "validation_curves": validation_curves,
+    "gap_over_steps": gap_over_steps,
+    "cost_ratios": cost_ratios,
+}
