@@ -203,9 +203,7 @@ class Ledger(Part):
     claims: Annotated[dict[str, Claim], Field(min_length=1)]
 
 
-def verdict(
-    rule: Rule | None, checks: Sequence[Status | None], ill_posed: Sequence[Status | None] = ()
-) -> Verdict:
+def verdict(rule: Rule | None, checks: Sequence[Status | None], ill_posed: Sequence[Status | None] = ()) -> Verdict:
     """Join the statuses of a rule's checks (None: record or seed missing), in the order of the rule.
 
     ill_posed       an ill_posed check holds

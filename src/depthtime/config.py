@@ -290,7 +290,9 @@ def read_yaml(path: Path | str) -> Any:
     except FileNotFoundError:
         raise ConfigError([f"{path}: no such file"]) from None
     except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"]) from None
+        raise ConfigError(
+            [f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"]
+        ) from None
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
@@ -381,7 +383,9 @@ def _dangling_select(study: Study, name: str, select: Select) -> Iterator[str]:
 
 def _known(names: dict[str, Any], name: str, what: str) -> None:
     if name not in names:
-        raise ConfigError([f"params.yaml: no {what} is called {name!r}{suggest(name, names)} (there are: {', '.join(names)})"])
+        raise ConfigError(
+            [f"params.yaml: no {what} is called {name!r}{suggest(name, names)} (there are: {', '.join(names)})"]
+        )
 
 
 def suggest(name: Any, names: Any) -> str:
@@ -391,7 +395,11 @@ def suggest(name: Any, names: Any) -> str:
 
 def kind_of(value: Any) -> str:
     kinds = {str: "text", bool: "true/false", int: "whole number", float: "number", dict: "mapping", tuple: "list"}
-    return "nothing" if value is None else kinds.get(type(value), "list" if isinstance(value, list) else type(value).__name__)
+    return (
+        "nothing"
+        if value is None
+        else kinds.get(type(value), "list" if isinstance(value, list) else type(value).__name__)
+    )
 
 
 _TAGS = {"continuumlm", "standard", "discrete", "continuous"}  # discriminator tags, which pydantic puts into a location
@@ -458,7 +466,12 @@ def _location(loc: tuple[Any, ...], raw: Any) -> list[Any]:
 
 def _fields_beside(loc: tuple[Any, ...]) -> list[str]:
     """Keys allowed in the mapping that holds an unknown key."""
-    tags = {"continuumlm": ContinuumProtocol, "standard": StandardProtocol, "discrete": DiscreteRun, "continuous": ContinuousRun}
+    tags = {
+        "continuumlm": ContinuumProtocol,
+        "standard": StandardProtocol,
+        "discrete": DiscreteRun,
+        "continuous": ContinuousRun,
+    }
     places = {
         "corpora": Corpus, "ngram": Ngram, "model": ModelSizes, "train": Train, "select": Select, "bench": Bench,
     }  # fmt: skip

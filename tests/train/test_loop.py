@@ -63,10 +63,9 @@ def test_all_models_of_a_seed_see_the_same_data(monkeypatch):
 
 
 def test_training_learns_what_there_is_to_learn():
-    fitted = _fit(recipe=RECIPE.model_copy(update={"max_steps": 150, "eval_every": 50, "learning_rate": 1e-2}))
-    curve = [entry["perplexity"] for entry in fitted.progress.curve]
-    assert curve[-1] < 0.6 * 12  # uniform would be 12
-    assert curve[-1] < curve[0]
+    recipe = RECIPE.model_copy(update={"max_steps": 60, "eval_every": 20, "learning_rate": 1e-2})
+    curve = [entry["perplexity"] for entry in _fit(recipe=recipe).progress.curve]
+    assert curve[-1] < 0.5 * 12  # uniform would be 12
 
 
 def test_the_course_is_written_once_a_step():

@@ -84,20 +84,14 @@ def _run(rows: list[Record]) -> dict[str, Any]:
         "learning_rate": config["train"]["learning_rate"],
         "parameters": rows[0]["parameters"],
         "cost": rows[0]["cost"],
-        "diverged_seeds": {
-            str(r["seed"]): r["train"]["diverged_at"] for r in rows if r["status"] == "diverged"
-        },
-        "curve": [
-            {"step": step, "num_scored": count, **_summary(values)} for step, count, values in _curve(rows)
-        ],
+        "diverged_seeds": {str(r["seed"]): r["train"]["diverged_at"] for r in rows if r["status"] == "diverged"},
+        "curve": [{"step": step, "num_scored": count, **_summary(values)} for step, count, values in _curve(rows)],
         "best": {
             "steps": {str(r["seed"]): _at(r["best"], "step") for r in rows},
             **_summary(_entry(rows, "best")),
         },
         "final": _summary(_entry(rows, "final")),
-        "test": {"num_scored": _num_scored(rows, "test"), **_summary(_entry(rows, "test"))}
-        if has_test
-        else None,
+        "test": {"num_scored": _num_scored(rows, "test"), **_summary(_entry(rows, "test"))} if has_test else None,
     }
 
 
@@ -106,17 +100,13 @@ def _curve(rows: list[Record]) -> Iterable[tuple[int, int, Values]]:
 
     Raises: RecordError when a completed record lacks a step.
     """
-    curves = {
-        str(record["seed"]): {int(point["step"]): point for point in record["curve"]} for record in rows
-    }
+    curves = {str(record["seed"]): {int(point["step"]): point for point in record["curve"]} for record in rows}
     steps = sorted({step for curve in curves.values() for step in curve})
     for record in rows:
         absent = [step for step in steps if step not in curves[str(record["seed"])]]
         if absent and record["status"] != "diverged":
             path = paths.record(record["group"], record["run"], record["seed"])
-            raise RecordError(
-                f"{path}: has no evaluation at steps {absent}, which other seeds have; make it again"
-            )
+            raise RecordError(f"{path}: has no evaluation at steps {absent}, which other seeds have; make it again")
     for step in steps:
         count = max(int(curve[step].get("num_scored") or 0) for curve in curves.values() if step in curve)
         yield step, count, {seed: _at(curve.get(step), "perplexity") for seed, curve in curves.items()}

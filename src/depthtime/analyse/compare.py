@@ -60,9 +60,7 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Su
     return Summary(n, mean, sd, mean - half, mean + half)
 
 
-def paired_difference(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> Difference:
+def paired_difference(first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE) -> Difference:
     """`second` minus `first`, seed by seed: mean, t interval, p value, and how many seeds would decide.
 
     Args:    first, second: one value a seed, the same seeds in the same order.
@@ -74,9 +72,7 @@ def paired_difference(
     if s.sd is None or s.low is None or s.high is None:
         return Difference(s.n, s.mean, None, None, None, p_value=None, seeds_needed=None)
     needed = seeds_needed(s.mean, s.sd, confidence) if s.low <= 0 <= s.high else None
-    return Difference(
-        s.n, s.mean, s.sd, s.low, s.high, p_value=_p_value(s.mean, s.sd, s.n), seeds_needed=needed
-    )
+    return Difference(s.n, s.mean, s.sd, s.low, s.high, p_value=_p_value(s.mean, s.sd, s.n), seeds_needed=needed)
 
 
 def _p_value(mean: float, sd: float, n: int) -> float:

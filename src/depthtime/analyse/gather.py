@@ -40,9 +40,7 @@ def gather(study: Study, group: str) -> dict[str, list[Record]]:
     row = study.groups[group]
     names = [(run, seed) for run in row.runs for seed in row.seeds]
     missing = [
-        str(paths.record(group, run, seed))
-        for run, seed in names
-        if not paths.record(group, run, seed).exists()
+        str(paths.record(group, run, seed)) for run, seed in names if not paths.record(group, run, seed).exists()
     ]
     if missing:
         raise RecordError(
@@ -95,9 +93,7 @@ def _problem(record: Any, group: str, run: str, seed: int, digest: str) -> str |
     if lacking:
         return f"lacks {', '.join(lacking)}; make it again"
     if (record["group"], record["run"], record["seed"]) != (group, run, seed):
-        return (
-            f"claims to be {record['group']}/{record['run']}/{record['seed']}; was it copied? make it again"
-        )
+        return f"claims to be {record['group']}/{record['run']}/{record['seed']}; was it copied? make it again"
     if record["digest"] != digest:
         return (
             f"stale: its configuration digest is {str(record['digest'])[:12]}, params.yaml now gives {digest[:12]}; "

@@ -30,11 +30,12 @@ LONGEST_RUN = 3  # marks: a heading's underline is one word, whatever its length
 
 
 def extract(site: Path | None = None) -> str:
-    """The whole corpus, one docstring line a line. `site`: a folder with the packages, instead of the installed ones."""
+    """The whole corpus, one docstring line a line. `site`: where the packages lie, if not installed."""
     lines = []
     for package in PACKAGES:
         for path in sources(package_folder(package, site)):
-            lines += [" ".join(words) for doc in docstrings(path) for line in doc.split("\n") if (words := tokenise(line))]
+            for docstring in docstrings(path):
+                lines += [" ".join(words) for line in docstring.split("\n") if (words := tokenise(line))]
     return "\n".join(lines) + "\n"
 
 

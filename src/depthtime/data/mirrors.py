@@ -18,12 +18,14 @@ TIMEOUT_S = 30.0
 BLOCK_BYTES = 1 << 16
 
 
-def download(mirrors: tuple[str, ...], filename: str, folder: Path, expected: str | None) -> tuple[str | None, list[str]]:
+def download(
+    mirrors: tuple[str, ...], filename: str, folder: Path, expected: str | None
+) -> tuple[str | None, list[str]]:
     """Fetch `filename` into `folder` under a temporary name, check it, rename it.
 
     Returns: (normalised text, or None when no mirror served it; one reason for each mirror that failed).
     """
-    reasons = []
+    reasons: list[str] = []
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{filename}.{os.getpid()}.tmp"
     for mirror in mirrors:
@@ -52,7 +54,7 @@ def _checked(data: bytes, url: str, announced: int | None, expected: str | None)
         found = sha256_text(text)
     except DataError as error:
         if not (short or is_page):
-            raise DataError(f"{error} (sha256 expected {expected or 'any'}, of the served bytes {_sum(data)})") from None
+            raise DataError(f"{error}; sha256 expected {expected or 'any'}, found {_sum(data)}") from None
         text, found = "", _sum(data)
     if expected == found or (expected is None and not short and not is_page):
         return text

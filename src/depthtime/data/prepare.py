@@ -22,7 +22,7 @@ from depthtime.data.corpus import read_text
 from depthtime.data.reading import sha256_text
 from depthtime.data.vocabulary import Types, Vocabulary
 from depthtime.errors import DataError
-from depthtime.records import dump_json, read_json, write_json
+from depthtime.records import dump_json, read_json, sha256_file, write_json
 
 Config = ContinuumProtocol | StandardProtocol
 Arrays = dict[str, NDArray[np.unsignedinteger]]
@@ -83,6 +83,8 @@ def load_dataset(study: Study, name: str) -> Dataset:
     if arrays is None:
         raise DataError(f"{paths.ARRAYS}: arrays of {name} were written but do not read back; check the disk")
     parts = _windows(config, arrays, f"datasets.{name}")
+    if {part: _windows_sum(windows) for part, windows in parts.items()} != card["windows_sha256"]:
+        raise DataError(f"{path}: the present code places other windows; run `depthtime prepare {name}` again")
     return Dataset(
         name=name,
         words=words.words,
@@ -102,9 +104,11 @@ def build(study: Study, name: str) -> Built:
     at = f"datasets.{name}"
     if isinstance(config, ContinuumProtocol):
         arrays, words, split, unknown_share = _continuumlm(config, text["train"], at)
+        tokens = {"all": len(arrays["stream"])}
         sources = {"train": sha256_text(text["train"])}
     else:
         arrays, words, split, unknown_share = _standard(config, text, at)
+        tokens = {part: len(array) - 1 for part, array in arrays.items()}  # without the opening <eos>
         sources = {part: sha256_text(value) for part, value in text.items()}
     parts = _windows(config, arrays, at)
     card = {
@@ -112,6 +116,7 @@ def build(study: Study, name: str) -> Built:
         "dataset": name,
         "config": config.model_dump(mode="json"),
         "text_sha256": sources,
+        "tokens": tokens,
         "vocabulary": {
             "classes": len(words.words),
             "unknown": words.unknown,
@@ -124,6 +129,7 @@ def build(study: Study, name: str) -> Built:
         "arrays": {key: describe_array(array) for key, array in arrays.items()},
         "windows": {part: len(windows) for part, windows in parts.items()},
         "num_scored": {part: windows.num_scored for part, windows in parts.items()},
+        "windows_sha256": {part: _windows_sum(windows) for part, windows in parts.items()},
     }
     return Built(arrays, words, split, card)
 
@@ -169,7 +175,7 @@ def _standard(
     streams = {part: vocabulary.number_words(piece, types, eos=True) for part, piece in pieces.items()}
     for part, piece in pieces.items():
         if np.count_nonzero(streams[part] == types[vocabulary.EOS]) != piece.count("\n") + 1:
-            raise DataError(f"{at}: the {part} text holds the word <eos>, which this protocol adds itself; remove it there")
+            raise DataError(f"{at}: the {part} text holds the word <eos>, which this protocol adds itself; remove it")
     counts = np.bincount(streams["train"][1:], minlength=len(types))
     words, classes = vocabulary.standard_vocabulary(list(types), counts, config.vocabulary_size, at)
     arrays = {part: _compact(classes[stream], len(words.words)) for part, stream in streams.items()}
@@ -189,8 +195,8 @@ def _standard_parts(
     if config.split == "official":
         if missing := {"train", "valid", "test"} - set(text):
             raise DataError(
-                f"params.yaml: {at}.split = official, but corpus {config.corpus} has no {' and no '.join(sorted(missing))} "
-                "text; use split: contiguous"
+                f"params.yaml: {at}.split = official, but corpus {config.corpus} "
+                f"has no {' and no '.join(sorted(missing))} text; use split: contiguous"
             )
         return {part: (0, piece.count("\n")) for part, piece in text.items()}, text
     lines = text["train"].split("\n")[:-1]
@@ -206,12 +212,17 @@ def _windows(config: Config, arrays: Arrays, at: str) -> dict[str, Windows]:
         starts = {"train": chunks.train * config.window, "valid": chunks.valid * config.window}
         return {part: Windows(stream, s, np.zeros_like(s), config.positions) for part, s in starts.items()}
     n = config.positions
-    starts = splitting.training_starts(len(arrays["train"]), n, f"{at}: the train text")
-    parts = {"train": Windows(arrays["train"], starts, np.zeros_like(starts), n)}
+    first = splitting.training_starts(len(arrays["train"]), n, f"{at}: the train text")
+    parts = {"train": Windows(arrays["train"], first, np.zeros_like(first), n)}
     for part in ("valid", "test"):
         placed = splitting.scoring_windows(len(arrays[part]), n, config.stride, f"{at}: the {part} text")
         parts[part] = Windows(arrays[part], *placed, n)
     return parts
+
+
+def _windows_sum(windows: Windows) -> str:
+    """sha256 of where windows start and what they score, as little-endian int64."""
+    return _sum(windows.starts.astype("<i8").tobytes() + windows.first_scored.astype("<i8").tobytes())
 
 
 def _compact(tokens: NDArray[np.uint32], classes: int) -> NDArray[np.unsignedinteger]:
@@ -221,7 +232,7 @@ def _compact(tokens: NDArray[np.uint32], classes: int) -> NDArray[np.unsignedint
 
 def describe_array(array: NDArray[np.generic]) -> dict[str, Any]:
     """sha256 of the elements in memory order, dtype and shape: what a card says of an array."""
-    digest = hashlib.sha256(memoryview(np.ascontiguousarray(array)).cast("B")).hexdigest()
+    digest = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
     return {"sha256": digest, "dtype": array.dtype.name, "shape": list(array.shape)}
 
 
@@ -241,7 +252,7 @@ def _store(built: Built) -> None:
             os.replace(temporary, target)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise DataError(f"{target}: could not be written ({error.strerror}); free some space and run again") from error
+            raise DataError(f"{target}: could not be written ({error.strerror}); free some space") from error
 
 
 def _cached(card: dict[str, Any]) -> Arrays | None:
@@ -260,11 +271,10 @@ def _cached(card: dict[str, Any]) -> Arrays | None:
 
 def _stored_vocabulary(name: str, card: dict[str, Any]) -> Vocabulary | None:
     """The vocabulary file, or None when it is missing or not the one the card names."""
-    try:
-        data = paths.vocabulary(name).read_bytes()
-    except OSError:
+    path = paths.vocabulary(name)
+    if not path.is_file() or sha256_file(path) != card["vocabulary"]["sha256"]:
         return None
-    return Vocabulary.from_json(read_json(paths.vocabulary(name))) if _sum(data) == card["vocabulary"]["sha256"] else None
+    return Vocabulary.from_json(read_json(path))
 
 
 def _agree(card: dict[str, Any], rebuilt: dict[str, Any], name: str) -> None:

@@ -92,7 +92,7 @@ def split_lines(num_lines: int, at: str) -> dict[str, tuple[int, int]]:
     """Half-open line ranges of a single-file corpus: the last tenth is test, the tenth before it validation."""
     tenth = num_lines // 10
     if tenth == 0:
-        raise DataError(f"{at}: the corpus has {num_lines} lines; split = contiguous needs at least 10 (a tenth is held out)")
+        raise DataError(f"{at}: the corpus has {num_lines} lines; split = contiguous needs at least 10")
     return {
         "train": (0, num_lines - 2 * tenth),
         "valid": (num_lines - 2 * tenth, num_lines - tenth),

@@ -26,7 +26,7 @@ BLOCK_CHARACTERS = 1 << 22
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """`words[i]` names class i, 0 <= i < V. `unknown`, `dead`, `eos`: class numbers, None where there is no such class."""
+    """`words[i]` names class i, 0 <= i < V. `unknown`, `dead`, `eos`: class numbers, None where there is none."""
 
     words: tuple[str, ...]
     unknown: int | None
@@ -83,8 +83,8 @@ def continuumlm_vocabulary(
         available, where = np.flatnonzero(counts), "training part of the corpus"
     if len(available) < wanted:
         raise DataError(
-            f"params.yaml: {at}.vocabulary_size = {config.vocabulary_size}, but the {where} has only {len(available):,} "
-            f"different words; expected at most {len(available) + 2} (the words, UNK and one unused class)"
+            f"params.yaml: {at}.vocabulary_size = {config.vocabulary_size}, but the {where} has only "
+            f"{len(available):,} different words; expected at most {len(available) + 2} (words, UNK, an unused class)"
         )
     if config.vocabulary == "first_appearance":
         chosen = by_frequency(words, counts, available[:wanted])

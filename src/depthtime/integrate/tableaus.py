@@ -30,7 +30,12 @@ MIDPOINT = Tableau(
 )
 
 HEUN2 = Tableau(
-    "heun2", 2, (0.0, 1.0), ((), (1.0,)), (0.5, 0.5), "Heun (1900), trapezoidal form; Hairer et al. (1993), section II.1"
+    "heun2",
+    2,
+    (0.0, 1.0),
+    ((), (1.0,)),
+    (0.5, 0.5),
+    "Heun (1900), trapezoidal form; Hairer et al. (1993), section II.1",
 )
 
 RK4 = Tableau(

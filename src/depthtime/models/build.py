@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from depthtime.config import Part, ModelSizes
+from depthtime.config import ModelSizes, Part
 from depthtime.models.language_model import LanguageModel
 
 

@@ -28,9 +28,7 @@ class ContinuousDepth(nn.Module):
 
     def forward(self, y: Tensor) -> Solution:
         """State (B, N, D) at t0 -> Solution at t1."""
-        return solve_fixed(
-            self.vector_field, y, tableau=self.tableau, num_steps=self.num_steps, t0=self.t0, t1=self.t1
-        )
+        return solve_fixed(self.vector_field, y, tableau=self.tableau, num_steps=self.num_steps, t0=self.t0, t1=self.t1)
 
     def flops_per_token(self, positions: int) -> int:
         return self.tableau.num_stages * self.num_steps * self.block.flops_per_token(positions)

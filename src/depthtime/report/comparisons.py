@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from depthtime import paths
 from depthtime.report import wording as say
 from depthtime.report.frame import (
     Row,
@@ -16,6 +15,42 @@ from depthtime.report.frame import (
     seeds,
 )
 from depthtime.report.sources import Sources
+
+
+def summary(sources: Sources) -> Table:
+    """The answer in one row a comparison: final perplexities, gap, crossing, beside the published gap."""
+    rows, words, groups = [], [], []
+    for group, pair in sources.pairs():
+        groups.append(group)
+        first, second = pair["first"], pair["second"]
+        runs, step = sources.analyses[group]["runs"], pair["curve"][-1]["step"]
+        published = sources.published.gap_percent(group, first, second, step)
+        final = pair["final"]
+        rows.append(
+            {"group": group, "first": first, "second": second, "step": step}
+            | columns(runs[first]["final"], "first_") | columns(runs[second]["final"], "second_")
+            | columns(final["percent"], "gap_percent_") | {"gap_percent_published": published}
+            | {"crossing_step": pair["crossing"]["step"], "seeds": len(final["by_seed"]), "diverged": final["diverged"]}
+            | {"equal": say.equal(pair["equal"]), "not_equal": say.unequal(pair)}
+        )  # fmt: skip
+        words.append(
+            {
+                "group": group,
+                "first": f"{sources.label(group, first)} {say.interval(runs[first]['final'])}",
+                "second": f"{sources.label(group, second)} {say.interval(runs[second]['final'])}",
+                "gap": say.percent(final["percent"]),
+                "published": say.percent({"mean": published, "low": None}),
+                "curves cross at step": say.crossing(pair["crossing"]),
+                "seeds": say.seeds({**final["difference"], "diverged": final["diverged"]}),
+                "held equal": say.equal(pair["equal"]),
+            }
+        )
+    caption = (
+        f"**Validation perplexity at the last step, second run against first.** Mean and "
+        f"{level(sources.analyses[sources.main_group])} t interval over seeds; gap in percent of the first, paired by seed. "
+        f"{not_equal(sources.analyses[sources.main_group])}{published_note(sources)}"
+    )
+    return Table(rows, words, caption, files(sources, groups))
 
 
 def perplexity_by_step(sources: Sources) -> Table:
@@ -41,7 +76,7 @@ def perplexity_by_step(sources: Sources) -> Table:
             if published.by_step:
                 gap = published.gap_percent(group, pair["first"], pair["second"], step)
                 row[f"{pair['second']}_gap_percent_published"] = gap
-                text["gap, published"] = say.NONE if gap is None else f"{say.number(gap, sign=True)} %"
+                text[f"gap published, {name}"] = say.NONE if gap is None else f"{say.number(gap, sign=True)} %"
         equal = equal_in_all(analysis)
         numbers.append(row | {"seeds": len(analysis["seeds"]), "equal": equal})
         words.append(text | {"seeds": str(len(analysis["seeds"])), "held equal": equal})
@@ -76,22 +111,20 @@ def difference(sources: Sources) -> Table:
                     **columns(pair["crossing"]["over_seeds"], "crossing_"),
                 }
                 | {"seeds": len(entry["by_seed"]), "diverged": entry["diverged"]}
-                | {"equal": say.equal(pair), "not_equal": say.unequal(pair)}
+                | {"equal": say.equal(pair["equal"]), "not_equal": say.unequal(pair)}
             )
             words.append(
                 {
                     "group": group,
                     "pair": name,
                     "at": at,
-                    "difference": say.interval(
-                        {**entry["difference"], "diverged": entry["diverged"]}, 2, sign=True
-                    ),
+                    "difference": say.interval({**entry["difference"], "diverged": entry["diverged"]}, 2, sign=True),
                     "in percent": say.percent(entry["percent"]),
                     "p": say.p_value(entry["difference"]["p_value"]),
                     "verdict": say.verdict(entry["difference"], pair["first"], pair["second"]),
                     "curves cross at step": say.crossing(pair["crossing"]) if at == "final" else "as above",
                     "seeds": say.seeds({**entry["difference"], "diverged": entry["diverged"]}),
-                    "held equal": say.equal(pair),
+                    "held equal": say.equal(pair["equal"]),
                     "not equal": say.unequal(pair),
                 }
             )
@@ -99,7 +132,7 @@ def difference(sources: Sources) -> Table:
     caption = (
         f"**Paired differences in perplexity**, seed by seed, with {level(analysis)} t interval and p value of the paired t test. "
         "final: last validation; best: each seed's lowest validation; test: best model on the test part. Where the interval "
-        f"includes 0: seeds that would find this difference with {analysis['power']:.0%} power. The crossing is the last one of the "
+        f"includes 0: seeds that would find this difference with {100 * analysis['power']:.0f} % power. The crossing is the last one of the "
         "mean curves (log perplexity linear between evaluations), its interval over the seeds' own crossings."
     )
     return Table(numbers, words, caption, files(sources, groups))
@@ -113,7 +146,7 @@ def variants(sources: Sources) -> Table:
         dataset = analysis["dataset"]
         for run in analysis["run_order"]:
             row = analysis["runs"][run]
-            test = row["test"] or {key: None for key in ("mean", "low", "high", "num_scored")}
+            test = row["test"] or dict.fromkeys(("mean", "low", "high", "sd", "num_scored"))
             scored = row["curve"][-1]["num_scored"]
             numbers.append(
                 {"group": group, "run": run, "dataset": analysis["data"], "protocol": dataset["protocol"]}

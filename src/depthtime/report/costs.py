@@ -28,9 +28,7 @@ def references(sources: Sources) -> Table:
                 "test_perplexity": test and test["perplexity"],
                 "test_num_scored": test and test["num_scored"],
             }
-            numbers.append(
-                row | {"published": value, "seeds": "deterministic", "equal": "data, tokens scored"}
-            )
+            numbers.append(row | {"published": value, "seeds": "deterministic", "equal": "data, tokens scored"})
             words.append(
                 {
                     "dataset": dataset,
@@ -71,10 +69,7 @@ def cost(sources: Sources) -> Table:
             counts = {"parameters": analysed["parameters"]["total"], **analysed["cost"]}
             numbers.append(
                 {"run": name, "threads": threads, **counts}
-                | {
-                    key: row[key]
-                    for key in ("median_step_s", "q1_step_s", "q3_step_s", "rounds", "median_forward_s")
-                }
+                | {key: row[key] for key in ("median_step_s", "q1_step_s", "q3_step_s", "rounds", "median_forward_s")}
                 | {"step_ratio": ratio, "published_step_s": step_s, "published_ratio": published_ratio}
                 | {"seeds": "one timed model", "equal": "data, batch, width, threads"}
             )
@@ -137,8 +132,14 @@ def tuning(sources: Sources) -> Table:
                         "held equal": equal,
                     }
                 )
+    apart = all(
+        set(row.seeds).isdisjoint(sources.study.groups[row.select.group].seeds)
+        for row in sources.study.groups.values()
+        if row.select is not None
+    )
     caption = (
-        "**Learning rates tried** and the one taken, by the lowest validation perplexity; the same number of trials for every "
-        "model. With one seed there is no interval. The seeds that chose are not among those that are compared afterwards."
+        "**Learning rates tried** and the one taken, by the lowest validation loss; the same number of trials for every "
+        f"model. With one seed there is no interval. The seeds that chose are {'not ' if apart else ''}among those compared "
+        "afterwards."
     )
     return Table(numbers, words, caption, read)

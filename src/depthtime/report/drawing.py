@@ -48,7 +48,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     """Write NAME.png and NAME.svg without date, version or random ids."""
     for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, metadata=metadata)
+        figure.savefig(buffer, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.12)
         write_bytes(folder / f"{name}.{kind}", buffer.getvalue())
 
 

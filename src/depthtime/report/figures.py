@@ -1,6 +1,6 @@
 """Figures of the study: results/figures/NAME.png and NAME.svg, the same bytes for the same result files.
 
-Lines are means over seeds, bands 95 % t intervals, faint lines single seeds; crosses mark published values.
+Lines are means over seeds, bands 95 % t intervals, faint lines single seeds; diamonds on dots published values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, StrMethodFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, StrMethodFormatter
 
 from depthtime import paths
 from depthtime.config import Study
@@ -21,6 +21,7 @@ from depthtime.report import wording as say
 from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_figure, save, styled
 from depthtime.report.sources import Sources, load_sources
 
+MARKERS = "os^vPX"  # of groups, beside their colours
 FIGURES = paths.RESULTS / "figures"
 TICKS = [1, 2, 5, 10, 20, 30, 50, 75, 100, 125, 150, 200, 250, 300, 400, 500, 750]  # of perplexity, also x 1000
 
@@ -54,7 +55,9 @@ def validation_curves(sources: Sources) -> Figure:
         axes.plot([s for s, _ in ours], [y for _, y in ours], **_published_marks(color))
         final = analysis["runs"][run]["final"]
         if final["mean"] is not None:
-            labels.append(EndLabel(final["mean"], f"{sources.label(group, run)}  {say.number(final['mean'])}", color, True))
+            labels.append(
+                EndLabel(final["mean"], f"{sources.label(group, run)}  {say.number(final['mean'])}", color, True)
+            )
     for entry in sources.references[analysis["data"]]:
         value = entry["valid"]["perplexity"]
         stated = published.references.get(entry["name"])
@@ -80,11 +83,11 @@ def gap_over_steps(sources: Sources) -> Figure:
     figure.subplots_adjust(left=0.085, right=0.745, top=0.82, bottom=0.115)
     axes.axhline(0, color=DARK, lw=1.0, zorder=2)
     labels = []
-    for (group, pair), color in zip(pairs, _colors(len(pairs)), strict=True):
+    for i, ((group, pair), color) in enumerate(zip(pairs, _colors(len(pairs)), strict=True)):
         analysis = sources.analyses[group]
         curve = pair["curve"]
         steps = [point["step"] for point in curve]
-        _band(axes, steps, [point["percent"] for point in curve], color)
+        _band(axes, steps, [point["percent"] for point in curve], color, MARKERS[i % len(MARKERS)])
         ours = [(s, sources.published.gap_percent(group, *names, s)) for s in steps]
         marks = [(s, gap) for s, gap in ours if gap is not None]
         axes.plot([s for s, _ in marks], [gap for _, gap in marks], **_published_marks(color))
@@ -95,8 +98,9 @@ def gap_over_steps(sources: Sources) -> Figure:
     if pairs:
         _steps(axes, max((pair["curve"] for _, pair in pairs), key=lambda curve: curve[-1]["step"]))
     axes.margins(y=0.12)
+    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: say.number(y, 0 if y == int(y) else 1, sign=True)))
-    axes.set_ylabel(f"perplexity of {names[1]} above {names[0]} (%)")
+    axes.set_ylabel(f"({names[1]} {say.MINUS} {names[0]}) / {names[0]}, perplexity (%)")
     axes.autoscale_view()
     _sides(axes, *names)
     end_labels(axes, labels)
@@ -110,7 +114,9 @@ def cost_ratios(sources: Sources) -> Figure:
     """Parameters, block evaluations, FLOPs and step times of the bench's later runs as multiples of its first."""
     rows = sources.cost_ratios()
     figure, axes = new_figure(8.2, 1.9 + 0.42 * len(rows))
-    figure.subplots_adjust(left=0.3, right=0.96, top=1 - 0.75 / figure.get_figheight(), bottom=0.55 / figure.get_figheight())
+    figure.subplots_adjust(
+        left=0.3, right=0.96, top=1 - 0.75 / figure.get_figheight(), bottom=0.55 / figure.get_figheight()
+    )
     base, *later = sources.study.bench.runs
     axes.axvline(1, color=DARK, lw=1.0, zorder=2)
     for run, color in zip(later, _colors(len(later) + 1)[1:], strict=True):
@@ -123,7 +129,7 @@ def cost_ratios(sources: Sources) -> Figure:
             note = f"   (published {stated})" if stated else ""
             away, side = (8, "left") if x >= 1 else (-8, "right")
             axes.annotate(
-                f"{x:.2f}{note}", (x, y), (away if not stated else away + 10, 0), textcoords="offset points",
+                f"{x:.2f}{note}", (max(x, stated or x), y), (away, 0), textcoords="offset points",
                 ha=side, va="center", color=DARK, size=9.5,
             )  # fmt: skip
     names = list(dict.fromkeys(row["what"] for row in rows))
@@ -146,17 +152,18 @@ def _colors(count: int) -> list[str]:
     return [f"#{str(cycle[i % len(cycle)]).lstrip('#')}" for i in range(count)]
 
 
-def _band(axes: Axes, steps: list[int], entries: list[dict[str, Any]], color: str) -> None:
+def _band(axes: Axes, steps: list[int], entries: list[dict[str, Any]], color: str, marker: str = "o") -> None:
     """Mean line with a marker at each evaluation, and the t interval as a band where there is one."""
     means = [(s, e["mean"]) for s, e in zip(steps, entries, strict=True) if e["mean"] is not None]
-    axes.plot([s for s, _ in means], [m for _, m in means], color=color, marker="o", ms=3.5, zorder=4)
+    axes.plot([s for s, _ in means], [m for _, m in means], color=color, marker=marker, ms=4, zorder=4, clip_on=False)
     bands = [(s, e["low"], e["high"]) for s, e in zip(steps, entries, strict=True) if e["low"] is not None]
     if bands:
-        axes.fill_between(*zip(*bands, strict=True), color=color, alpha=0.18, lw=0, zorder=3)
+        axes.fill_between(*zip(*bands, strict=True), color=color, alpha=0.22, lw=0, zorder=3)
 
 
 def _published_marks(color: str) -> dict[str, Any]:
-    return {"ls": "none", "marker": "X", "ms": 7, "mfc": "white", "mec": color, "mew": 1.2, "zorder": 5}
+    line = {"color": color, "ls": (0, (1, 1.6)), "lw": 1.2, "zorder": 5, "clip_on": False}
+    return {**line, "marker": "D", "ms": 5, "mfc": "white", "mec": color, "mew": 1.2}
 
 
 def _log_perplexity(axes: Axes, lowest: float, highest: float) -> None:
@@ -219,12 +226,12 @@ def _legend(axes: Axes, n: int | None, *, is_published: bool, what: str, has_see
     seeds = "over seeds" if n is None else f"n = {n}"
     handles: list[Any] = [Line2D([], [], color=DARK, marker="o", ms=3.5, label=f"mean of a {what} ({seeds})")]
     if n != 1:
-        handles.append(Patch(color=DARK, alpha=0.18, lw=0, label="95 % t interval over seeds"))
+        handles.append(Patch(color=DARK, alpha=0.22, lw=0, label="95 % t interval over seeds"))
         if has_seeds:
             handles.append(Line2D([], [], color=DARK, alpha=0.4, lw=0.7, label="single seeds"))
     if is_published:
         handles.append(Line2D([], [], label="published, one seed", **_published_marks(DARK)))
-    axes.legend(handles=handles, loc="upper right", bbox_to_anchor=(1.0, 1.0))
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(-0.015, -0.13), ncols=len(handles), handlelength=2.2)
 
 
 BUILDERS: dict[str, Callable[[Sources], Figure]] = {

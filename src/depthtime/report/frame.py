@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from depthtime.report.published import PUBLISHED
 from depthtime.report.sources import Sources
 
 Row = dict[str, Any]
+NUMERIC = re.compile(rf"[\d\s.,%<+\[\]{say.MINUS}{say.NONE}]*")
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_number(cell: str) -> bool:
-    return cell[:1] in f"{say.MINUS}{say.NONE}+<0123456789"
+    return NUMERIC.fullmatch(cell) is not None
 
 
 def columns(entry: Row, prefix: str) -> Row:
@@ -70,13 +72,11 @@ def equal_in_all(analysis: Row) -> str:
     if not analysis["pairs"]:
         return "one run only"
     first, *rest = analysis["pairs"]
-    return ", ".join(name for name in first["equal"] if all(name in pair["equal"] for pair in rest))
+    return say.equal(name for name in first["equal"] if all(name in pair["equal"] for pair in rest))
 
 
 def not_equal(analysis: Row) -> str:
-    return "".join(
-        f"Not equal, {p['second']} to {p['first']}: {say.unequal(p)}. " for p in analysis["pairs"]
-    ).rstrip()
+    return "".join(f"Not equal, {p['second']} to {p['first']}: {say.unequal(p)}. " for p in analysis["pairs"]).rstrip()
 
 
 def level(analysis: Row) -> str:

@@ -63,8 +63,6 @@ def _get(raw: Any, path: Path, *keys: str) -> Any:
     node = raw
     for index, key in enumerate(keys):
         if not isinstance(node, dict) or key not in node:
-            raise ConfigError(
-                [f"{path}: {'.'.join(keys[: index + 1])}: missing; restore it from the repository"]
-            )
+            raise ConfigError([f"{path}: {'.'.join(keys[: index + 1])}: missing; restore it from the repository"])
         node = node[key]
     return node

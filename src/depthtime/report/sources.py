@@ -11,6 +11,7 @@ from depthtime.config import DiscreteRun, Study
 from depthtime.errors import RecordError
 from depthtime.records import read_json
 from depthtime.report.published import Published, load_published
+from depthtime.report.wording import TIMES
 
 REFERENCE_LABELS = {  # of the entries of an n-gram record, in the order of the table
     "unigram": "unigram",
@@ -50,9 +51,9 @@ class Sources:
                 yield group, pair
 
     def label(self, group: str, run: str) -> str:
-        """A run's name with its depth: `discrete (3 blocks)`, `ode (rk4 x 4)`."""
+        """A run's name with its depth: `discrete (3 blocks)`, `ode (rk4, 4 steps)`."""
         row = self.study.groups[group].runs[run]
-        depth = f"{row.layers} blocks" if isinstance(row, DiscreteRun) else f"{row.solver} x {row.num_steps}"
+        depth = f"{row.layers} blocks" if isinstance(row, DiscreteRun) else f"{row.solver} {TIMES} {row.num_steps}"
         return f"{run} ({depth})"
 
     def cost_ratios(self) -> list[dict[str, Any]]:
@@ -113,8 +114,7 @@ def _references(dataset: str) -> list[dict[str, Any]]:
     record = read_json(path)
     try:
         return [
-            {"name": e["name"], "label": REFERENCE_LABELS.get(e["name"], e["name"]), **e}
-            for e in record["references"]
+            {"name": e["name"], "label": REFERENCE_LABELS.get(e["name"], e["name"]), **e} for e in record["references"]
         ]
     except (KeyError, TypeError):
         raise RecordError(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from depthtime import paths
 from depthtime.config import Study
 from depthtime.records import write_bytes
-from depthtime.report.comparisons import difference, perplexity_by_step, variants
+from depthtime.report.comparisons import difference, perplexity_by_step, summary, variants
 from depthtime.report.costs import cost, references, tuning
 from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.sources import Sources, load_sources
@@ -18,6 +18,7 @@ from depthtime.report.sources import Sources, load_sources
 TABLES = paths.RESULTS / "tables"
 
 BUILDERS: dict[str, Callable[[Sources], Table]] = {
+    "summary": summary,
     "perplexity_by_step": perplexity_by_step,
     "difference": difference,
     "variants": variants,

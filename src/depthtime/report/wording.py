@@ -7,6 +7,8 @@ from typing import Any
 
 MINUS = "\u2212"
 NONE = "\u2013"  # where there is no number
+TIMES = "\u00d7"
+RECIPE = ["optimiser", "schedule", "learning rate"]
 
 NOT_EQUAL = {  # ratio names in an analysis -> words
     "parameters": "parameters",
@@ -88,16 +90,19 @@ def seeds(entry: dict[str, Any]) -> str:
     return f"{total}, of which diverged: {', '.join(map(str, gone))}" if gone else str(total)
 
 
-def equal(pair: dict[str, Any]) -> str:
-    """What is held equal in a pair."""
-    return ", ".join(pair["equal"])
+def equal(names: Iterable[str]) -> str:
+    """What is held equal, in words; optimiser, schedule and learning rate together are the recipe."""
+    names = list(names)
+    if set(RECIPE) <= set(names):
+        names = [name for name in names if name not in RECIPE] + ["recipe"]
+    return ", ".join(names)
 
 
 def unequal(pair: dict[str, Any]) -> str:
     """What is not equal in a pair, with ratios second / first."""
     words = [name for name in pair["not_equal"] if name not in pair["ratios"]]
-    ratios = ((NOT_EQUAL[name], row["ratio"]) for name, row in pair["ratios"].items() if name in NOT_EQUAL)
-    words += [f"{name} x {ratio:.2f}" for name, ratio in ratios if ratio is not None and ratio != 1]
+    ratios = ((what, pair["ratios"][name]["ratio"]) for name, what in NOT_EQUAL.items())
+    words += [f"{what} {TIMES}{ratio:.2f}" for what, ratio in ratios if ratio is not None and ratio != 1]
     return ", ".join(words) or "nothing counted here"
 
 

@@ -1,6 +1,6 @@
 """MLflow as a view of runs and records: no stage reads it, and it can be rebuilt from results/ at any time.
 
-Training uses `RunTracker`, which never fails and never waits for MLflow. People use `import_runs` and `serve_ui`.
+Training uses `RunTracker`, which never fails and never waits for MLflow; people use `import_runs`, `serve_ui`.
 MLflow itself is imported inside functions only: its import takes seconds.
 """
 

@@ -26,7 +26,7 @@ def clean_key(text: str) -> str:
 
 
 def flatten(data: Any, prefix: str = "") -> dict[str, Any]:
-    """Leaves of nested mappings by dotted name; a list of mappings is numbered, another list stays one leaf."""
+    """Leaves of nested mappings by dotted name; mappings in a list are numbered, other lists are leaves."""
     if isinstance(data, dict):
         items = [(str(key), value) for key, value in data.items()]
     elif isinstance(data, list | tuple) and any(isinstance(value, dict) for value in data):
@@ -57,7 +57,7 @@ def perplexity_of(nll_nats: float) -> float:
 def curve_points(rows: Sequence[Row], *, begin_ms: int, end_ms: int, stride: int = 1) -> list[Point]:
     """Metrics of some history rows, their times spread evenly over the interval in which they were computed.
 
-    Values that are not finite are kept out of nothing here: `split_finite` parts them from the numbers.
+    Values that are not finite are among them, whatever the stride: `split_finite` parts them from the numbers.
     """
     points: list[Point] = []
     for index, row in enumerate(rows):
@@ -135,7 +135,9 @@ def read_history(path: Path) -> list[Row]:
         try:
             rows.append((int(cells[0]), *(float(cell) if cell else None for cell in cells[1:])))
         except (ValueError, IndexError):
-            raise RecordError(f"{path}: line {number} is {','.join(cells)!r}, expected {len(COLUMNS)} numbers") from None
+            raise RecordError(
+                f"{path}: line {number} is {','.join(cells)!r}, expected {len(COLUMNS)} numbers"
+            ) from None
         if len(cells) != len(COLUMNS):
             raise RecordError(f"{path}: line {number} has {len(cells)} cells, expected {len(COLUMNS)}")
     return rows

@@ -1,7 +1,7 @@
 """The process that writes one live run into MLflow: `python -m depthtime.tracking.helper PARENT_PID`.
 
-It reads JSON lines from standard input, which is a growing file (see tracker.py), until it is told the end or its
-parent is gone. Trouble is reported once; what could not be written is kept and tried again with the next message.
+It reads JSON lines from standard input, which is a growing file (see tracker.py), until it is told the end or
+its parent is gone. Trouble is reported once; what could not be written is kept and tried with the next message.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from depthtime.tracking import contents, runs
@@ -34,6 +34,7 @@ class LiveRun:
         self._odd: list[contents.Point] = []
         self._begin_ms = self._last_ms = time_ms
         self._stride = contents.stride_of(begin["config"])
+        self.result: tuple[dict[str, Any], dict[str, Any] | None] | None = None  # record, provenance
 
     def add(self, rows: list[contents.Row], time_ms: int) -> None:
         points = contents.curve_points(rows, begin_ms=self._last_ms, end_ms=time_ms, stride=self._stride)
@@ -61,21 +62,22 @@ class LiveRun:
             runs.log_points(self._store, self._run_id, self._pending[: runs.BATCH])
             del self._pending[: runs.BATCH]
         if self._odd:
-            runs.log_tags(self._store, self._run_id, {**runs.odd_tags(self._odd), "diverged": "yes"})
+            runs.log_tags(self._store, self._run_id, runs.odd_tags(self._odd))
 
-    def end(self, status: str, record: dict[str, Any] | None, provenance: dict[str, Any] | None, time_ms: int) -> None:
+    def end(self, status: str, time_ms: int) -> None:
+        """Write what is left, and close the run. May raise anything, and may be repeated."""
         self.write()
         assert self._store is not None
         assert self._run_id is not None
-        if status == "FINISHED" and record is not None:
-            runs.conclude(self._store, self._run_id, record, provenance, time_ms)
+        if status == "FINISHED" and self.result is not None:
+            runs.conclude(self._store, self._run_id, *self.result, time_ms)
             return
         runs.log_tags(self._store, self._run_id, {"status": status.lower()})
         self._store.client.set_terminated(self._run_id, status, time_ms)
 
 
 def follow(parent_pid: int) -> Iterator[dict[str, Any]]:
-    """Messages as they arrive; the last one holds `end`, which we supply where the parent died without one."""
+    """Messages as they arrive; the last one holds `end`; where the parent died without one, we supply it."""
     offset, rest = 0, b""
     while True:
         is_orphan = os.getppid() != parent_pid  # asked before the read, so nothing it wrote is missed
@@ -94,41 +96,42 @@ def follow(parent_pid: int) -> Iterator[dict[str, Any]]:
             time.sleep(POLL_S)
 
 
+class Attempts:
+    """Runs what may fail; the first failure is reported to the training side, later ones are not."""
+
+    def __init__(self) -> None:
+        self.has_complained = False
+
+    def __call__(self, action: Callable[..., None], *args: Any) -> bool:
+        try:
+            action(*args)
+        except Exception as error:
+            if not self.has_complained:
+                os.write(1, f"{PROBLEM}{tracking_uri()}: {brief(error)}\n".encode())
+            self.has_complained = True
+            return False
+        return True
+
+
 def main(parent_pid: int) -> int:
     quiet_environment()
-    complaints: list[str] = []
+    attempt = Attempts()
     run: LiveRun | None = None
-    record: dict[str, Any] | None = None
-    provenance: dict[str, Any] | None = None
-
-    def attempt(action: Any) -> bool:
-        try:
-            action()
-            return True
-        except Exception as error:
-            if not complaints:
-                complaints.append(f"{tracking_uri()}: {brief(error)}")
-                os.write(1, f"{PROBLEM}{complaints[0]}\n".encode())
-            return False
-
     for message in follow(parent_pid):
-        time_ms = message["time_ms"]
         if "begin" in message:
-            run = LiveRun(message["begin"], time_ms)
-        assert run is not None
-        if "rows" in message:
-            run.add(message["rows"], time_ms)
-        if "record" in message:
-            record, provenance = message["record"], message["provenance"]
-            continue
-        if "end" not in message:
+            run = LiveRun(message["begin"], message["time_ms"])
+        if run is None:  # the parent died before it said anything
+            return 0
+        if "end" in message:
+            signal.alarm(LAST_S)
+            if not attempt(run.end, message["end"], message["time_ms"]):
+                time.sleep(1)
+                attempt(run.end, message["end"], message["time_ms"])
+        elif "record" in message:
+            run.result = message["record"], message["provenance"]
+        else:
+            run.add(message.get("rows", []), message["time_ms"])
             attempt(run.write)
-            continue
-        signal.alarm(LAST_S)
-        current, status = run, message["end"]
-        if not attempt(lambda: current.end(status, record, provenance, time_ms)):
-            time.sleep(1)
-            attempt(lambda: current.end(status, record, provenance, time_ms))
     return 0
 
 

@@ -38,7 +38,7 @@ def log_finished_run(
 
 
 def log_reference(name: str, record: dict[str, Any], study_name: str = STUDY) -> None:
-    """Log a record without curves (n-gram references, bench) as a child: its numbers as metrics, its texts as params.
+    """Log a record without curves (n-gram references, bench) as a child: numbers as metrics, texts as params.
 
     Raises: TrackingError.
     """
@@ -51,7 +51,7 @@ def log_reference(name: str, record: dict[str, Any], study_name: str = STUDY) ->
 
 
 def import_runs(study: Study, root: Path, study_name: str = STUDY) -> int:
-    """Replay every run of the study (its list in params.yaml, never a glob), the n-gram references and the bench.
+    """Replay the runs of the study (its list in params.yaml, never a glob), n-gram references and bench.
 
     Runs without a record are not trained yet; runs whose history is not here are counted in one warning.
     Returns: how many were logged now. Raises: TrackingError, RecordError.
@@ -117,9 +117,7 @@ def _finished(store: Store) -> set[str]:
     return {run.data.tags["record_sha256"] for run in there if "record_sha256" in run.data.tags}
 
 
-def _log_run(
-    store: Store, record: dict[str, Any], rows: list[contents.Row], provenance: dict[str, Any] | None
-) -> None:
+def _log_run(store: Store, record: dict[str, Any], rows: list[contents.Row], provenance: dict[str, Any] | None) -> None:
     """Times come from the provenance, where there is one: an imported run is not as old as its import."""
     elapsed_ms = int(float((provenance or {}).get("elapsed_s") or 0) * 1000)
     begin_ms = runs.moment_ms((provenance or {}).get("started_at")) or runs.now_ms() - elapsed_ms
@@ -157,7 +155,9 @@ def _explained(root: Path | None = None) -> Iterator[None]:
     except DepthtimeError:
         raise
     except Exception as error:
-        raise TrackingError(f"MLflow at {tracking_uri(root)}: {brief(error)}; nothing in results/ is affected") from error
+        raise TrackingError(
+            f"MLflow at {tracking_uri(root)}: {brief(error)}; nothing in results/ is affected"
+        ) from error
 
 
 def brief(error: BaseException) -> str:

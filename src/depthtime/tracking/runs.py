@@ -84,7 +84,7 @@ def odd_tags(odd: Sequence[Point]) -> dict[str, str]:
 
 
 def close_dead(store: Store, tags: Mapping[str, str]) -> None:
-    """End runs of this address that still read RUNNING: a run is trained by one process at a time, so theirs died."""
+    """End runs of this address that read RUNNING: a run is trained by one process at a time, so they died."""
     for old in children(store, **_address(tags)):
         if old.info.status == "RUNNING":
             log_tags(store, old.info.run_id, {"status": "killed"})
@@ -94,7 +94,7 @@ def close_dead(store: Store, tags: Mapping[str, str]) -> None:
 def conclude(
     store: Store, run_id: str, record: dict[str, Any], provenance: dict[str, Any] | None, end_ms: int | None
 ) -> None:
-    """Final values and tags of a run with a record; older runs of the same address are no longer `current`."""
+    """Final values and tags of a run with a record; older runs of this address are not `current`."""
     finite, odd = contents.split_finite(contents.summary_points(record, end_ms or now_ms()))
     log_points(store, run_id, finite)
     tags = {**contents.result_tags(record), **contents.provenance_tags(provenance), **odd_tags(odd)}
@@ -105,7 +105,7 @@ def conclude(
 
 
 def make_current(store: Store, run_id: str, tags: Mapping[str, str]) -> None:
-    """Mark the other runs with these tags as not current, so that `tags.current = 'yes'` shows each run once."""
+    """Mark other runs with these tags as not current: `tags.current = 'yes'` shows each run once."""
     for old in children(store, **tags):
         if old.info.run_id != run_id and old.data.tags.get("current") == "yes":
             store.client.set_tag(old.info.run_id, "current", "no")

@@ -1,4 +1,4 @@
-"""The door to MLflow: where the database is, one process at a time through its set-up, one parent run per study."""
+"""The door to MLflow: where the database is, its set-up by one process at a time, one parent run per study."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from depthtime.paths import STATE
+from depthtime.tracking.contents import clean_key
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -52,7 +53,7 @@ def tracking_uri(root: Path | None = None) -> str:
 
 
 def quiet_environment() -> None:
-    """Telemetry off, short timeouts, no log lines: to be set before MLflow is imported; the user's settings win."""
+    """Telemetry off, short timeouts, no log lines, set before MLflow is imported; the user's settings win."""
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = os.environ["DO_NOT_TRACK"] = "true"
@@ -60,7 +61,7 @@ def quiet_environment() -> None:
 
 @contextmanager
 def alone(uri: str, root: Path | None = None) -> Iterator[None]:
-    """A lock shared by all processes that use this database: its migrations and our parent run race otherwise."""
+    """A lock for all processes that use this database: its migrations and our parent run race otherwise."""
     if uri.startswith("sqlite:///"):
         path = Path(uri.removeprefix("sqlite:///").partition("?")[0] + ".lock")
     else:
@@ -73,7 +74,7 @@ def alone(uri: str, root: Path | None = None) -> Iterator[None]:
 def open_store(study_name: str = STUDY, root: Path | None = None) -> Store:
     """Connect, and find or make experiment and parent run.
 
-    Raises: whatever MLflow, its database driver or the lock raise; callers turn that into one warning or one error.
+    Raises: whatever MLflow, its database driver or the lock raise; callers make one warning or error of it.
     """
     quiet_environment()
     with warnings.catch_warnings():
@@ -81,6 +82,7 @@ def open_store(study_name: str = STUDY, root: Path | None = None) -> Store:
         from mlflow import MlflowClient
 
     uri = tracking_uri(root)
+    study_name = clean_key(study_name).replace("'", "_")
     with alone(uri, root):
         client = MlflowClient(uri)
         experiment_id = _experiment(client)
@@ -102,7 +104,7 @@ def _parent(client: MlflowClient, experiment_id: str, study_name: str) -> str:
     if found:
         return str(found[0].info.run_id)
     parent = client.create_run(experiment_id, tags={"kind": "study", "study": study_name}, run_name=study_name)
-    client.set_terminated(parent.info.run_id, "FINISHED")  # it holds its children together; it never runs itself
+    client.set_terminated(parent.info.run_id, "FINISHED")  # it never runs, only holds its children
     return str(parent.info.run_id)
 
 

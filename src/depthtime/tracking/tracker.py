@@ -1,8 +1,8 @@
-"""The training side of live tracking. MLflow runs in a process of its own, so that training never waits for it.
+"""The training side of live tracking. MLflow has a process of its own, so that training never waits for it.
 
-The tracker appends messages to an unnamed temporary file; depthtime.tracking.helper reads them there and writes to
-MLflow. A file never blocks, the import of MLflow (seconds) touches no thread or random state of the training, and
-when training is killed the helper sees its parent gone and closes the run as KILLED.
+The tracker appends messages to an unnamed temporary file; depthtime.tracking.helper reads them there and writes
+to MLflow. A file never blocks, the import of MLflow (seconds) touches no thread or random state of the training,
+and when training is killed the helper sees its parent gone and closes the run as KILLED.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import IO, Any, Literal, Self
 
 from depthtime.tracking.contents import Row
 from depthtime.tracking.store import STUDY, is_off
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 PROBLEM = "problem: "  # marks the helper's one complaint among what libraries print
-WAIT_SHARE, MIN_WAIT_S, MAX_WAIT_S = 0.015, 3.0, 10.0  # how long `close` waits: a share of the run, within limits
+WAIT_SHARE, MIN_WAIT_S, MAX_WAIT_S = 0.015, 3.0, 10.0  # `close` waits this share of the run
 _LOGGER = logging.getLogger(__name__)
 _left: list[subprocess.Popen[bytes]] = []  # helpers that still write after their run has ended
 
@@ -46,23 +46,24 @@ class RunTracker:
         study_name: str = STUDY,
         warn: Callable[[str], object] = _LOGGER.warning,
     ) -> None:
-        """Start the helper (a few ms). `warn` gets the one message about trouble. DEPTHTIME_TRACKING=off: do nothing."""
+        """Start the helper. `warn` gets the one message about trouble. DEPTHTIME_TRACKING=off: do nothing."""
         self._warn = warn
         self._started = time.monotonic()
         self._is_on = not is_off()
         self._has_record = False
+        self._files: list[IO[bytes]] = []
         self._helper: subprocess.Popen[bytes] | None = None
         begin = {"group": group, "run": run, "seed": seed, "digest": digest, "config": config, "study_name": study_name}
         if self._is_on:
             self._guarded(lambda: self._start(begin))
 
     def log(self, rows: Sequence[Row]) -> None:
-        """History rows since the last call, in the order of contents.COLUMNS; all their metrics go out in batches."""
+        """History rows since the last call, in the order of contents.COLUMNS; they are sent in batches."""
         if self._is_on and rows:
             self._guarded(lambda: self._send({"rows": [list(row) for row in rows]}))
 
     def finish(self, record: dict[str, Any], provenance: dict[str, Any] | None) -> None:
-        """The run has its record: final values and tags, status FINISHED (also for a diverged run: it is a result)."""
+        """The run has its record: final values, tags, status FINISHED (also a diverged run: it is a result)."""
         self._has_record = True
         if self._is_on:
             self._guarded(lambda: self._send({"record": record, "provenance": provenance}))
@@ -102,6 +103,7 @@ class RunTracker:
         _left[:] = [process for process in _left if process.poll() is None]
         self._spool = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - lives as long as the run
         self._output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        self._files = [self._spool, self._output]
         self._helper = subprocess.Popen(
             [sys.executable, "-P", "-m", "depthtime.tracking.helper", str(os.getpid())],
             stdin=self._spool,
@@ -141,14 +143,14 @@ class RunTracker:
         if helper.poll() is None:
             _left.append(helper)
             if is_patient and self._problem() is None:
-                raise TimeoutError(f"not done {budget_s:.0f} s after the end of training; it goes on in the background")
+                raise TimeoutError(f"not done {budget_s:.0f} s after training; it goes on in the background")
 
     def _release(self) -> None:
         """Close our ends of the files; the helper has its own."""
         self._is_on = False
+        for file in self._files:
+            file.close()
         if self._helper is not None:
-            self._spool.close()
-            self._output.close()
             if self._helper.poll() is None and self._helper not in _left:
                 _left.append(self._helper)
             self._helper = None

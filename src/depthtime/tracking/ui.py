@@ -23,7 +23,7 @@ def ui_command(host: str = "127.0.0.1", port: int = 5000) -> list[str]:
 
 
 def serve_ui(host: str = "127.0.0.1", port: int = 5000) -> None:
-    """Become the MLflow server. The database is set up first, under the lock, so that trainings may run meanwhile."""
+    """Become the MLflow server. The database is first set up under the lock: trainings may run meanwhile."""
     command = ui_command(host, port)
     quiet_environment()
     uri = tracking_uri()

@@ -63,7 +63,9 @@ def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -
         optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
         torch.set_rng_state(tensors["random.torch"])
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
-        raise RecordError(f"{path}: not a state this run can resume from ({error}); delete it to start again") from error
+        raise RecordError(
+            f"{path}: not a state this run can resume from ({error}); delete it to start again"
+        ) from error
     return progress, _part(tensors, "best.")
 
 

@@ -65,7 +65,7 @@ def train_run(
         "seed": seed,
         "digest": config.digest,
         "config": config.described(),
-        "data_card": sha256_file(paths.data_card(config.group.data)),
+        "data": {key: dataset.card[key] for key in ("arrays", "split_sha256", "windows", "num_scored")},
         "rehearsal": rehearsal,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         **_results(config, dataset, fitted),

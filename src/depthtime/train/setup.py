@@ -21,7 +21,9 @@ def pick_device(name: str) -> torch.device:
     if name == "auto":
         name = next(kind for kind, there in has.items() if there)
     if not has[name]:
-        raise TrainingError(f"train.device = {name!r}, but torch {torch.__version__} finds no such device; use auto or cpu")
+        raise TrainingError(
+            f"train.device = {name!r}, but torch {torch.__version__} finds no such device; use auto or cpu"
+        )
     return torch.device(name)
 
 
