@@ -28,7 +28,13 @@ COST = {
     "discrete": {"total": 1622816, "embedding": 512000, "block": 594816, "head": 516000, "nfe": 3, "flops": 2.30e6},
     "ode": {"total": 1226272, "embedding": 512000, "block": 198272, "head": 516000, "nfe": 16, "flops": 7.83e6},
 }
-REFERENCES = (("unigram", 1, 432.3), ("bigram_laplace", 2, 356.9), ("bigram_alpha", 2, 168.6))
+REFERENCES = {
+    "unigram": (432.3, {"alpha": 0.0, "smoothing": "none"}),
+    "bigram_add_1": (356.9, {"alpha": 1.0}),
+    "bigram_add_tuned": (168.6, {"alpha": 0.01}),
+    "kneser_ney_2": (152.4, {"discounts": [[0.7, 1.1, 1.4], [0.8, 1.2, 1.5]]}),
+    "kneser_ney_3": (141.7, {"discounts": [[0.7, 1.1, 1.4], [0.8, 1.2, 1.5], [0.9, 1.3, 1.6]]}),
+}
 
 
 def load_study(root: Path) -> Study:
@@ -52,12 +58,12 @@ def write_study(study: Study) -> None:
         analyse(study, group)
 
 
-def write_run(study: Study, group: str, run: str, seed: int, **changes: Any) -> None:
+def write_run(study: Study, group: str, run: str, seed: int, /, **changes: Any) -> None:
     """Write one run's record; `changes` replace its entries."""
     write_json(paths.record(group, run, seed), {**run_record(expected_config(study, group, run), seed), **changes})
 
 
-def change_run(group: str, run: str, seed: int, **changes: Any) -> None:
+def change_run(group: str, run: str, seed: int, /, **changes: Any) -> None:
     """Replace entries of a record that is there."""
     path = paths.record(group, run, seed)
     write_json(path, {**read_json(path), **changes})
@@ -124,11 +130,11 @@ def selection(study: Study, group: str) -> dict[str, Any]:
 def ngram_record(dataset: str) -> dict[str, Any]:
     """References of one dataset."""
     scale = {"ptb_continuumlm": 1.0, "ptb_first_appearance": 0.75}.get(dataset, 1.6)
-    entries = [
-        {"name": name, "order": order, "valid": point(0, scale * value, 87192), "test": None}
-        for name, order, value in (*REFERENCES, ("kneser_ney_2", 2, 152.4), ("kneser_ney_3", 3, 141.7))
-    ]
-    return {"schema": 1, "dataset": dataset, "references": entries}
+    rows = []
+    for name, (value, constants) in REFERENCES.items():
+        scores = {"nll_nats": math.log(scale * value), "perplexity": scale * value, "num_scored": 87192}
+        rows.append({"name": name, **constants, **scores, "test": scores if scale == 1.6 else None})
+    return {"schema": 1, "dataset": dataset, "history": "window", "references": rows}
 
 
 def bench_record(study: Study) -> dict[str, Any]:

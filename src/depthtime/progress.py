@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import math
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from depthtime.train.checkpoint import Progress as TrainingProgress
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
+logger = logging.getLogger("depthtime")
+
+
+class ScreenHandler(logging.Handler):
+    """Shows messages through the console that also draws bars, so that they do not tear each other."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        console.print(self.format(record), markup=False)
 
 
 def bar() -> Progress:
@@ -70,7 +78,4 @@ class TrainingDisplay:
             )
         else:
             return
-        if self.bar.disable:
-            print(line, file=sys.stderr, flush=True)
-        else:
-            self.bar.console.print(line)
+        logger.info("%s", line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +63,15 @@ def sha256_file(path: Path) -> str:
     """sha256 of a file's bytes, 64 hexadecimal digits."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def differences(was: Any, now: Any, at: str = "") -> Iterator[str]:
+    """Where two records differ, as `key.path: old -> new`, in the order of the first."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in dict.fromkeys([*was, *now]):
+            yield from differences(was.get(key), now.get(key), f"{at}.{key}" if at else str(key))
+    elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        for number, (old, new) in enumerate(zip(was, now, strict=True)):
+            yield from differences(old, new, f"{at}[{number}]")
+    elif was != now:
+        yield f"{at}: {was} -> {now}"

@@ -60,6 +60,6 @@ def test_null_results_of_a_diverged_run_give_no_metric():
 def test_a_damaged_history_is_an_error_that_names_file_and_line(tmp_path, text, expected):
     path = tmp_path / "history.csv"
     path.write_text(text)
-    with pytest.raises(RecordError, match="history.csv") as caught:
+    with pytest.raises(RecordError, match=r"history\.csv") as caught:
         contents.read_history(path)
     assert expected in str(caught.value)

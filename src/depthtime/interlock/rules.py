@@ -87,9 +87,16 @@ class Plan:
         return {axis: "|".join(map(_escape, found)) for axis, found in values.items()}
 
     def targets(self, rules: Iterable[str]) -> list[str]:
-        """All outputs of the named rules."""
+        """Outputs of the named rules that must be there: not those of a settled stage that `dvc pull` can bring, so
+        that a fresh clone does not train for hours what is recorded."""
         wanted = set(rules)
-        return [out for stage in self.stages.values() if stage.rule in wanted for out in stage.outs]
+        return [
+            out
+            for stage in self.stages.values()
+            if stage.rule in wanted
+            for out in stage.outs
+            if os.path.exists(out) or not self.freshness.is_settled(stage.address)
+        ]
 
     def force(self, names: Iterable[str]) -> None:
         """Rules or files that the user forces to run: what they make is no longer ancient to those who read it."""

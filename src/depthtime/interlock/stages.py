@@ -49,7 +49,7 @@ class Stages(Mapping[str, Stage]):
 
     by_address: dict[str, Stage]
     patterns: dict[str, Stage]
-    values: dict[str, Any] = field(repr=False)  # params.yaml as plain data
+    raw: dict[str, Any] = field(repr=False)  # params.yaml as plain data
     file: str = str(PIPELINE)
 
     def __getitem__(self, address: str) -> Stage:
@@ -70,7 +70,7 @@ class Stages(Mapping[str, Stage]):
 
     def parameters(self, stage: Stage) -> dict[str, Any]:
         """The values of the keys that a stage declares."""
-        return {key: pick(self.values, key) for key in stage.params}
+        return {key: pick(self.raw, key) for key in stage.params}
 
     @cached_property
     def makers(self) -> dict[str, str]:

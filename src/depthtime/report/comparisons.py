@@ -36,8 +36,9 @@ def summary(sources: Sources) -> Table:
         words.append(
             {
                 "group": group,
-                "first": f"{sources.label(group, first)} {say.interval(runs[first]['final'])}",
-                "second": f"{sources.label(group, second)} {say.interval(runs[second]['final'])}",
+                "compared": f"{sources.label(group, first)}, {sources.label(group, second)}",
+                "first": say.interval(runs[first]["final"]),
+                "second": say.interval(runs[second]["final"]),
                 "gap": say.percent(final["percent"]),
                 "published": say.percent({"mean": published, "low": None}),
                 "curves cross at step": say.crossing(pair["crossing"]),
@@ -46,8 +47,9 @@ def summary(sources: Sources) -> Table:
             }
         )
     caption = (
-        f"**Validation perplexity at the last step, second run against first.** Mean and "
-        f"{level(sources.analyses[sources.main_group])} t interval over seeds; gap in percent of the first, paired by seed. "
+        "**Validation perplexity at the last step, second run against first.** Mean and "
+        f"{level(sources.analyses[sources.main_group])} t interval over seeds; gap in percent of the first, paired by "
+        "seed. Recipe: optimiser, schedule, learning rate. "
         f"{not_equal(sources.analyses[sources.main_group])}{published_note(sources)}"
     )
     return Table(rows, words, caption, files(sources, groups))
@@ -82,9 +84,10 @@ def perplexity_by_step(sources: Sources) -> Table:
         words.append(text | {"seeds": str(len(analysis["seeds"])), "held equal": equal})
     scored = analysis["runs"][first]["curve"][0]["num_scored"]
     caption = (
-        f"**Validation perplexity by training step** (group {group}, dataset {analysis['data']}, {scored:,} tokens scored). "
-        f"Mean and {level(analysis)} t interval over seeds, on the perplexity scale; gap in percent of the first run, paired by "
-        f"seed. {not_equal(analysis)}{published_note(sources)}"
+        f"**Validation perplexity by training step** (group {group}, dataset {analysis['data']}, {scored:,} tokens "
+        f"scored). Mean and {level(analysis)} t interval over seeds, on the perplexity scale; gap in percent of the "
+        "first run, paired by seed. Recipe: optimiser, schedule, learning rate. "
+        f"{not_equal(analysis)}{published_note(sources)}"
     )
     return Table(numbers, words, caption, files(sources, [group]))
 
@@ -130,10 +133,12 @@ def difference(sources: Sources) -> Table:
             )
     analysis = sources.analyses[sources.main_group]
     caption = (
-        f"**Paired differences in perplexity**, seed by seed, with {level(analysis)} t interval and p value of the paired t test. "
-        "final: last validation; best: each seed's lowest validation; test: best model on the test part. Where the interval "
-        f"includes 0: seeds that would find this difference with {100 * analysis['power']:.0f} % power. The crossing is the last one of the "
-        "mean curves (log perplexity linear between evaluations), its interval over the seeds' own crossings."
+        f"**Paired differences in perplexity**, seed by seed, with {level(analysis)} t interval and p value of the "
+        "paired t test. final: last validation; best: each seed's lowest validation; test: best model on the test "
+        "part. Where the interval includes 0: seeds that would find this difference with "
+        f"{100 * analysis['power']:.0f} % power. The crossing is the last one of the mean curves (log perplexity "
+        "linear between evaluations), its interval over the seeds' own crossings. Recipe: optimiser, schedule, "
+        "learning rate."
     )
     return Table(numbers, words, caption, files(sources, groups))
 
@@ -174,8 +179,8 @@ def variants(sources: Sources) -> Table:
                 }
             )
     caption = (
-        "**All groups**: validation perplexity at the last step and of each seed's best model, and test perplexity of the best "
-        f"model where the protocol has a test part. Mean and {level(analysis)} t interval over seeds. Perplexities of different "
-        "datasets or vocabularies do not compare."
+        "**All groups**: validation perplexity at the last step and of each seed's best model, and test perplexity of "
+        f"the best model where the protocol has a test part. Mean and {level(analysis)} t interval over seeds. "
+        "Perplexities of different datasets or vocabularies do not compare. Recipe: optimiser, schedule, learning rate."
     )
     return Table(numbers, words, caption, files(sources, sources.compared_groups))

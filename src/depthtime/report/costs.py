@@ -42,15 +42,10 @@ def references(sources: Sources) -> Table:
                 }
             )
     caption = (
-        "**n-gram references**: perplexity on the same tokens as the models. Constants (alpha, discounts) are chosen on held-out "
-        f"training text.{published_note(sources)}"
+        "**n-gram references**: perplexity on the same tokens as the models. Constants (alpha, discounts) come from "
+        f"training text alone.{published_note(sources)}"
     )
     return Table(numbers, words, caption, with_published(sources, read))
-
-
-def _constants(entry: Row) -> Row:
-    discounts = entry.get("discounts")
-    return {"alpha": entry.get("alpha"), "discounts": [f"{d:.8g}" for d in discounts] if discounts else None}
 
 
 def cost(sources: Sources) -> Table:
@@ -80,7 +75,7 @@ def cost(sources: Sources) -> Table:
                     "parameters": say.count(counts["parameters"]),
                     "block evaluations": say.count(counts["nfe_forward"]),
                     "MFLOPs a token": say.number(counts["flops_per_token_forward"] / 1e6, 2),
-                    "ms a step, median [quartiles]": f"{_ms(row['median_step_s'])} [{_ms(row['q1_step_s'])}, {_ms(row['q3_step_s'])}]",
+                    "ms a step, median [quartiles]": _quartiles(row),
                     "ratio": say.number(ratio, 2),
                     "published ms": "about " + _ms(step_s, 0) if step_s else say.NONE,
                     "published ratio": say.number(published_ratio),
@@ -91,8 +86,8 @@ def cost(sources: Sources) -> Table:
     machine = bench["machine"]
     caption = (
         f"**Cost.** One forward pass (block evaluations, FLOPs) and one training step on {machine['cpu']} "
-        f"({machine['threads_available']} threads available); runs timed in turns; ratio to {sources.study.bench.runs[0]} at the "
-        f"same threads.{published_note(sources)}"
+        f"({machine['threads_available']} threads available); runs timed in turns; ratio to "
+        f"{sources.study.bench.runs[0]} at the same threads.{published_note(sources)}"
     )
     groups = list(dict.fromkeys(name.partition("/")[0] for name in sources.study.bench.runs))
     return Table(numbers, words, caption, [paths.bench_record(), *files(sources, groups)])
@@ -100,6 +95,10 @@ def cost(sources: Sources) -> Table:
 
 def _ms(seconds: float | None, digits: int = 1) -> str:
     return say.NONE if seconds is None else say.number(1000 * seconds, digits)
+
+
+def _quartiles(row: Row) -> str:
+    return f"{_ms(row['median_step_s'])} [{_ms(row['q1_step_s'])}, {_ms(row['q3_step_s'])}]"
 
 
 def tuning(sources: Sources) -> Table:
@@ -138,8 +137,7 @@ def tuning(sources: Sources) -> Table:
         if row.select is not None
     )
     caption = (
-        "**Learning rates tried** and the one taken, by the lowest validation loss; the same number of trials for every "
-        f"model. With one seed there is no interval. The seeds that chose are {'not ' if apart else ''}among those compared "
-        "afterwards."
+        "**Learning rates tried** and the one taken, by the lowest validation loss. With one seed there is no "
+        f"interval. The seeds that chose are {'not ' if apart else ''}among those compared afterwards."
     )
     return Table(numbers, words, caption, read)

@@ -39,7 +39,7 @@ def styled() -> Iterator[None]:
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """A figure of `width` x `height` inches with one axes, outside pyplot's global state."""
-    figure = Figure(figsize=(width, height), layout="none")
+    figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
@@ -59,7 +59,7 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel], size: float = 9, gap: flo
     """
     if not labels:
         return
-    height_pt = axes.get_position().height * axes.figure.get_figheight() * 72
+    height_pt = axes.get_window_extent().height * 72 / axes.figure.dpi
     ordered = sorted(labels, key=lambda label: label.y)
     wanted = [axes.transAxes.inverted().transform(axes.transData.transform((0, label.y)))[1] for label in ordered]
     for label, at, y in zip(ordered, wanted, spread(wanted, gap * size / height_pt), strict=True):

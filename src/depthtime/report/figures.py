@@ -55,9 +55,7 @@ def validation_curves(sources: Sources) -> Figure:
         axes.plot([s for s, _ in ours], [y for _, y in ours], **_published_marks(color))
         final = analysis["runs"][run]["final"]
         if final["mean"] is not None:
-            labels.append(
-                EndLabel(final["mean"], f"{sources.label(group, run)}  {say.number(final['mean'])}", color, True)
-            )
+            labels.append(EndLabel(final["mean"], _ending(sources.label(group, run), final["mean"]), color, True))
     for entry in sources.references[analysis["data"]]:
         value = entry["valid"]["perplexity"]
         stated = published.references.get(entry["name"])
@@ -88,7 +86,7 @@ def gap_over_steps(sources: Sources) -> Figure:
         curve = pair["curve"]
         steps = [point["step"] for point in curve]
         _band(axes, steps, [point["percent"] for point in curve], color, MARKERS[i % len(MARKERS)])
-        ours = [(s, sources.published.gap_percent(group, *names, s)) for s in steps]
+        ours = [(s, sources.published.gap_percent(group, names[0], names[1], s)) for s in steps]
         marks = [(s, gap) for s, gap in ours if gap is not None]
         axes.plot([s for s, _ in marks], [gap for _, gap in marks], **_published_marks(color))
         final = curve[-1]["percent"]["mean"]
@@ -125,7 +123,8 @@ def cost_ratios(sources: Sources) -> Figure:
             axes.plot([1, x], [y, y], color=color, lw=2.5, alpha=0.35, zorder=2)
             axes.plot([x], [y], "o", color=color, ms=7, zorder=3)
             stated = row["published"]
-            axes.plot([stated] if stated else [], [y] if stated else [], **_published_marks(color))
+            if stated:
+                axes.plot([stated], [y], **_published_marks(color))
             note = f"   (published {stated})" if stated else ""
             away, side = (8, "left") if x >= 1 else (-8, "right")
             axes.annotate(
@@ -158,7 +157,12 @@ def _band(axes: Axes, steps: list[int], entries: list[dict[str, Any]], color: st
     axes.plot([s for s, _ in means], [m for _, m in means], color=color, marker=marker, ms=4, zorder=4, clip_on=False)
     bands = [(s, e["low"], e["high"]) for s, e in zip(steps, entries, strict=True) if e["low"] is not None]
     if bands:
-        axes.fill_between(*zip(*bands, strict=True), color=color, alpha=0.22, lw=0, zorder=3)
+        at, low, high = (list(column) for column in zip(*bands, strict=True))
+        axes.fill_between(at, low, high, color=color, alpha=0.22, lw=0, zorder=3)
+
+
+def _ending(label: str, mean: float) -> str:
+    return f"{label}  {say.number(mean)}"
 
 
 def _published_marks(color: str) -> dict[str, Any]:

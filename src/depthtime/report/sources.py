@@ -13,12 +13,6 @@ from depthtime.records import read_json
 from depthtime.report.published import Published, load_published
 from depthtime.report.wording import TIMES
 
-REFERENCE_LABELS = {  # of the entries of an n-gram record, in the order of the table
-    "unigram": "unigram",
-    "bigram_laplace": "bigram, add 1",
-    "bigram_alpha": "bigram, add alpha",
-}
-
 
 @dataclass(frozen=True)
 class Sources:
@@ -110,13 +104,31 @@ def _analysis(study: Study, group: str) -> dict[str, Any]:
 
 
 def _references(dataset: str) -> list[dict[str, Any]]:
+    """References of one dataset: name, label, valid and test scores, alpha, discounts, smoothing (None where without)."""
     path = paths.ngram_record(dataset)
-    record = read_json(path)
-    try:
-        return [
-            {"name": e["name"], "label": REFERENCE_LABELS.get(e["name"], e["name"]), **e} for e in record["references"]
-        ]
-    except (KeyError, TypeError):
-        raise RecordError(
-            f"{path}: holds no list of references; make it again: `snakemake --forcerun {path}`"
-        ) from None
+    rows = read_json(path).get("references")
+    if not rows or not all({"name", "perplexity", "num_scored", "test"} <= row.keys() for row in rows):
+        raise RecordError(f"{path}: holds no complete list of references; make it again: `snakemake --forcerun {path}`")
+    return [
+        {
+            "name": row["name"],
+            "label": _reference_label(row),
+            "valid": {key: row[key] for key in ("perplexity", "num_scored")},
+            "test": row["test"],
+            "alpha": row.get("alpha"),
+            "discounts": [f"{d:.6g}" for level in row.get("discounts") or [] for d in level] or None,
+        }
+        for row in rows
+    ]
+
+
+def _reference_label(row: dict[str, Any]) -> str:
+    """`Kneser-Ney, order 3`, `bigram, add 0.01`, `unigram`; a name we do not know stays as it is."""
+    name = row["name"]
+    if name.startswith("kneser_ney_"):
+        return f"Kneser-Ney, order {name.removeprefix('kneser_ney_')}"
+    if name.startswith("bigram_add_"):
+        return f"bigram, add {row['alpha']:g}" + (" (tuned)" if name.endswith("tuned") else "")
+    if name == "unigram" and row.get("alpha"):
+        return f"unigram, add {row['alpha']:g}"
+    return str(name)

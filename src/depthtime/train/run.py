@@ -65,7 +65,7 @@ def train_run(
         "seed": seed,
         "digest": config.digest,
         "config": config.described(),
-        "data": {key: dataset.card[key] for key in ("arrays", "split_sha256", "windows", "num_scored")},
+        "data": describe_data(dataset),
         "rehearsal": rehearsal,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         **_results(config, dataset, fitted),
@@ -76,6 +76,11 @@ def train_run(
     write_json(root / paths.record(group, run, seed), record)
     state_path.unlink(missing_ok=True)
     return record
+
+
+def describe_data(dataset: Dataset) -> dict[str, Any]:
+    """What a record keeps of its data: hashes of token arrays and split, numbers of windows and scored tokens."""
+    return {key: dataset.card[key] for key in ("arrays", "split_sha256", "windows", "num_scored")}
 
 
 def _results(config: RunConfig, dataset: Dataset, fitted: Fitted) -> dict[str, Any]:

@@ -1,0 +1,319 @@
+"""The command line: parses arguments, loads params.yaml, calls one function, leaves the stage's receipt and log.
+
+Heavy imports (torch, mlflow, matplotlib) happen inside the verb that needs them, so that help is instant.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from depthtime import paths
+from depthtime.errors import DepthtimeError
+from depthtime.progress import ScreenHandler, console, counting, logger
+from depthtime.stage_log import running_stage
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="""Re-run, check and extend a study of language models with continuous depth.
+
+    Most people type `snakemake` (rerun what changed) or `dvc repro`, which call the verbs below stage by
+    stage; each verb also works by hand. Numbers come from params.yaml, results go to results/.""",
+    epilog="Start: `depthtime check`, then `snakemake --cores 2 core`. Each verb has --help with an example.",
+)
+runs_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Published runs: list, compare again, adopt after a refactoring, record, import into MLflow.",
+)
+app.add_typer(runs_app, name="runs", rich_help_panel="For people")
+
+STAGES, PEOPLE = "Stages (what Snakemake and DVC call)", "For people"
+GroupName = Annotated[str, typer.Argument(help="A group of params.yaml, such as core.")]
+RunName = Annotated[str, typer.Argument(help="A row of that group, such as ode.")]
+Seed = Annotated[int, typer.Argument(help="One of the group's seeds, such as 42.")]
+
+
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime fetch ptb   (PTB_DIR=/my/ptb depthtime fetch ptb)")
+def fetch(corpus: Annotated[str, typer.Argument(help="A corpus of params.yaml, such as ptb.")]) -> None:
+    """Find a corpus, check its sha256, and write its card.
+
+    Looks in data/, then in PTB_DIR or corpora.NAME.local_dir, then at the mirrors of params.yaml. The text stays in a
+    local cache and is never part of the results.
+    """
+    with running_stage("fetch", corpus) as study:
+        from depthtime.data.corpus import fetch as run
+
+        run(study, corpus)
+
+
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime prepare ptb_continuumlm")
+def prepare(dataset: Annotated[str, typer.Argument(help="A dataset of params.yaml, such as ptb_continuumlm.")]) -> None:
+    """Build vocabulary, split and token arrays of a dataset, and write its card."""
+    with running_stage("prepare", dataset) as study:
+        from depthtime.data.prepare import prepare as run
+
+        run(study, dataset)
+
+
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime ngram ptb_continuumlm")
+def ngram(dataset: Annotated[str, typer.Argument(help="A dataset of params.yaml, such as ptb_continuumlm.")]) -> None:
+    """Score the n-gram references on exactly the tokens that the networks are scored on."""
+    with running_stage("ngram", dataset) as study:
+        from depthtime.evaluate.references import score_references
+
+        score_references(study, dataset)
+
+
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime train core ode 42")
+def train(
+    group: GroupName,
+    run: RunName,
+    seed: Seed,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 when the run diverges.")] = False,
+) -> None:
+    """Train one seed of one run, evaluate it, and write its record.
+
+    Killed or interrupted, the same command goes on from its last checkpoint and ends with the same bytes. A loss that
+    is not finite is a result: the record says `diverged`.
+    """
+    with running_stage("train", group, run, str(seed)) as study:
+        from depthtime.progress import TrainingDisplay
+        from depthtime.tracking.observer import tracked
+        from depthtime.train.run import resolve, train_run
+
+        config = resolve(study, group, run)
+        _check_seed(config.group.seeds, group, seed)
+        with TrainingDisplay(f"{group}/{run}/{seed}", config.train.max_steps) as display, tracked(config, seed) as tracker:
+            record = train_run(study, group, run, seed, observers=(display, tracker))
+            tracker.finish(record)
+    if strict and record["status"] == "diverged":
+        raise typer.Exit(3)
+
+
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime select tuned")
+def select(group: GroupName) -> None:
+    """Choose the learning rates of a group with `select` by the validation loss of the runs it names."""
+    with running_stage("select", group) as study:
+        from depthtime.analyse.select import select as run
+
+        run(study, group)
+
+
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime bench   (on a quiet machine)")
+def bench() -> None:
+    """Measure step times of the runs in params.yaml, interleaved, and write medians and quartiles."""
+    with running_stage("bench") as study, counting("bench") as moved:
+        from depthtime.train.bench import bench as run
+
+        run(study, moved)
+
+
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime analyse core")
+def analyse(group: GroupName) -> None:
+    """Means, intervals and paired differences over the seeds of a group."""
+    with running_stage("analyse", group) as study:
+        from depthtime.analyse.aggregate import analyse as run
+        from depthtime.interlock.leftovers import move_leftovers
+
+        for path in move_leftovers(study):
+            logger.info("moved %s to %s: no run of params.yaml makes it", path, paths.DROPPED)
+        run(study, group)
+
+
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime report; depthtime report --readme README.md")
+def report(
+    readme: Annotated[Path | None, typer.Option(help="Instead, put today's numbers between this file's markers.")] = None,
+) -> None:
+    """Write every table and figure from records; with --readme, insert numbers into a text."""
+    from depthtime.report.figures import write_figures
+    from depthtime.report.readme import insert_numbers
+    from depthtime.report.tables import write_tables
+
+    if readme is not None:
+        from depthtime.config import load_params
+
+        start = Path.cwd()
+        paths.enter_root()
+        changed = insert_numbers(load_params(), (start / readme).resolve())
+        print(f"{readme}: {'updated' if changed else 'already up to date'}")
+        return
+    with running_stage("report") as study:
+        write_tables(study)
+        write_figures(study)
+
+
+@app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime check")
+def check() -> None:
+    """Read params.yaml, dvc.yaml and claims.yaml, and list every mistake at once."""
+    from depthtime.claims import load_claims
+    from depthtime.config import load_params
+    from depthtime.interlock.stages import read_stages
+
+    root = paths.enter_root()
+    study = load_params()
+    stages = read_stages()
+    told = f"params.yaml and dvc.yaml are well-formed: {len(list(study.all_runs()))} runs, {len(stages)} stages"
+    if (root / "claims.yaml").exists():
+        told += f"; claims.yaml: {len(load_claims(root / 'claims.yaml').claims)} claims"
+    print(told)
+
+
+@app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime evaluate core/ode/42")
+def evaluate(
+    name: Annotated[str, typer.Argument(help="group/run/seed of a run whose weights are stored.")],
+    weights: Annotated[Path | None, typer.Option(help="Another weights file (safetensors) of the same shape.")] = None,
+) -> None:
+    """Score stored weights again on their validation part, and compare with the record."""
+    from depthtime.config import load_params
+    from depthtime.upkeep import evaluate_run
+
+    start = Path.cwd()
+    paths.enter_root()
+    group, run, seed = _parts(name)
+    path = (start / weights).resolve() if weights else None
+    for line in evaluate_run(load_params(), group, run, seed, path):
+        print(line)
+
+
+@app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime estimate core variants")
+def estimate(
+    targets: Annotated[list[str] | None, typer.Argument(help="Groups; `variants` is all but core. Default: all.")] = None,
+    cores: Annotated[int, typer.Option(help="Trainings side by side.")] = 2,
+) -> None:
+    """Hours and disk that the runs of a group take, and how much of it still has to run."""
+    from depthtime.config import load_params
+    from depthtime.upkeep import estimate_lines
+
+    paths.enter_root()
+    for line in estimate_lines(load_params(), targets or [], cores):
+        print(line)
+
+
+@runs_app.command("list", epilog="Example: depthtime runs list")
+def runs_list() -> None:
+    """Every stage with its state: recorded, waiting to be recorded, or stale and why."""
+    from depthtime.interlock.recording import read_freshness
+
+    paths.enter_root()
+    fresh = read_freshness()
+    for address in fresh.stages:
+        reasons = fresh.reasons(address)
+        state = "stale" if reasons else "recorded" if fresh.is_recorded(address) else "ran, not recorded"
+        print(f"{address:40} {state}{': ' + '; '.join(reasons[:2]) if reasons else ''}")
+
+
+@runs_app.command("record", epilog="Example: depthtime runs record")
+def runs_record() -> None:
+    """Enter finished stages in dvc.lock (Snakemake does this by itself when it ends)."""
+    from depthtime.interlock.recording import record
+
+    paths.enter_root()
+    done = record()
+    for line in done.lines() or ["dvc.lock is up to date"]:
+        print(line)
+    if done.refused:
+        raise typer.Exit(1)
+
+
+@runs_app.command("adopt", epilog="Example: depthtime runs adopt   (after a refactoring that changes no number)")
+def runs_adopt() -> None:
+    """Keep results whose code changed but whose numbers did not.
+
+    Each stale run rehearses 20 steps of its recipe under the present code; when losses and validation agree with its
+    record to 1e-6, the record stands. Other stages are computed again and compared. What differs is refused and stays
+    stale, with the run and the step.
+    """
+    from depthtime.config import load_params
+    from depthtime.upkeep import adopt
+
+    paths.enter_root()
+    with counting("rehearsing") as moved:
+        adopted, refused = adopt(load_params(), moved)
+    for line in refused:
+        print(f"refused: {line}")
+    print(f"adopted {len(adopted)} stages" + (f", refused {len(refused)}" if refused else ""))
+    if refused:
+        raise typer.Exit(1)
+
+
+@runs_app.command("verify", epilog="Example: depthtime runs verify core/ode/42   (takes as long as the run did)")
+def runs_verify(name: Annotated[str, typer.Argument(help="group/run/seed")]) -> None:
+    """Train a run again in a scratch folder and compare every number with the published record."""
+    from depthtime.config import load_params
+    from depthtime.upkeep import verify
+
+    paths.enter_root()
+    group, run, seed = _parts(name)
+    lines, agrees = verify(load_params(), group, run, seed)
+    for line in lines:
+        print(line)
+    if not agrees:
+        raise typer.Exit(1)
+
+
+@runs_app.command("import", epilog="Example: dvc pull && depthtime runs import && make ui")
+def runs_import() -> None:
+    """Replay published records into MLflow, so that a fresh clone has every run to browse."""
+    from depthtime.config import load_params
+    from depthtime.tracking import import_runs
+
+    root = paths.enter_root()
+    print(f"imported {import_runs(load_params(), root)} runs into MLflow")
+
+
+@runs_app.command("ui", epilog="Example: depthtime runs ui --port 5001")
+def runs_ui(host: str = "127.0.0.1", port: int = 5000) -> None:
+    """Open the MLflow UI on this workspace's runs."""
+    from depthtime.tracking import serve_ui
+
+    paths.enter_root()
+    serve_ui(host, port)
+
+
+def _parts(name: str) -> tuple[str, str, int]:
+    pieces = name.split("/")
+    if len(pieces) != 3 or not pieces[2].isdigit():
+        raise DepthtimeError(f"{name!r} is not a run; expected group/run/seed, such as core/ode/42")
+    return pieces[0], pieces[1], int(pieces[2])
+
+
+def _check_seed(seeds: tuple[int, ...], group: str, seed: int) -> None:
+    if seed not in seeds:
+        raise DepthtimeError(f"params.yaml: groups.{group}.seeds has no {seed}; there are {', '.join(map(str, seeds))}")
+
+
+def main() -> None:
+    """Entry point: user errors in one line, everything else with its traceback."""
+    from depthtime.seeding import prepare_environment
+
+    prepare_environment()
+    _speak()
+    try:
+        app()
+    except DepthtimeError as error:
+        notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
+        console.print("error: ", style="bold red", end="")
+        console.print(f"{error}{notes}", markup=False)
+        sys.exit(error.exit_code)
+
+
+def _speak() -> None:
+    """Messages of the package go to the screen; a stage adds its own log file."""
+    screen = ScreenHandler(logging.INFO)
+    logger.addHandler(screen)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logging.captureWarnings(True)
+    logging.getLogger("py.warnings").addHandler(screen)
+
+
+if __name__ == "__main__":
+    main()

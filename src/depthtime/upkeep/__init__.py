@@ -1,0 +1,7 @@
+"""Keeping published results true: adopt them after a refactoring, verify them by a rerun, score weights again."""
+
+from depthtime.upkeep.adopt import adopt
+from depthtime.upkeep.estimate import estimate_lines
+from depthtime.upkeep.verify import evaluate_run, verify
+
+__all__ = ["adopt", "estimate_lines", "evaluate_run", "verify"]

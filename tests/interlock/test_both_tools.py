@@ -1,0 +1,267 @@
+"""Snakemake and DVC on one graph, end to end on a toy study: whatever one runs, the other finds done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toy_study import PARAMS, Workspace, build, kill, script
+
+CORE = {f"train_core@{run}-{seed}" for run in ("discrete", "ode") for seed in (1, 2)}
+ALL = {"fetch@tale", "prepare@small", *CORE, "train_extra@discrete-1", "analyse_core", "analyse_extra", "report"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Run once with Snakemake, in a path with blanks and accents; tests work on copies."""
+    workspace = build(tmp_path_factory.mktemp("toy") / "une étude finie")
+    assert workspace.snakemake() == ALL
+    assert "recorded 10 stages in dvc.lock" in workspace.output
+    workspace.commit("results")
+    return workspace
+
+
+@pytest.fixture
+def study(finished: Workspace, tmp_path: Path) -> Workspace:
+    return finished.copy(tmp_path / "study")
+
+
+def test_after_snakemake_both_tools_have_nothing_to_do(study: Workspace) -> None:
+    assert study.dvc_is_clean()
+    assert study.snakemake_is_clean()
+    assert study.call("git", "status", "--porcelain").split() == []  # no .gitignore, no stray file
+
+
+def test_after_dvc_repro_both_tools_have_nothing_to_do(tmp_path: Path) -> None:
+    workspace = build(tmp_path / "fresh")
+    assert workspace.repro() == ALL
+    assert workspace.snakemake_is_clean()
+    assert workspace.dvc_is_clean()
+
+
+def test_a_clone_elsewhere_has_nothing_to_do_before_and_after_pull(study: Workspace, tmp_path: Path) -> None:
+    study.call("dvc", "push", "-q")
+    study.commit("store")
+    clone = Workspace(tmp_path / "un autre chemin")
+    study.call("git", "clone", "-q", str(study.folder), str(clone.folder))
+    shutil.rmtree(study.folder)
+    assert not clone.path("results/runs").exists()
+    assert clone.snakemake_is_clean()  # what dvc.lock records need not be here to count as done
+    clone.call("dvc", "pull", "-q")
+    assert clone.path("results/runs/core/ode/1/history.csv").exists()
+    assert clone.dvc_is_clean()
+    assert clone.snakemake_is_clean()
+    clone.edit("params.yaml", "num_steps: 4", "num_steps: 5")
+    assert clone.snakemake() == {"train_core@ode-1", "train_core@ode-2", "analyse_core", "report"}
+    assert clone.dvc_is_clean()
+
+
+ONE_RUN = {"train_core@ode-1", "train_core@ode-2", "analyse_core", "report"}
+AFTER_CORE = {*CORE, "analyse_core", "report"}
+
+
+def change_parameter(study: Workspace) -> None:
+    study.edit("params.yaml", "num_steps: 4", "num_steps: 8")
+
+
+def add_dependency(study: Workspace) -> None:
+    study.edit("dvc.yaml", "deps: [results/records/core, ", "deps: [results/records/core, text.txt, ")
+
+
+def add_parameter_key(study: Workspace) -> None:
+    study.edit("dvc.yaml", "params: [groups]", "params: [groups, bench.rounds]")
+
+
+def change_command(study: Workspace) -> None:
+    study.edit("dvc.yaml", "cmd: python src/toy/report.py", "cmd: python src/toy/report.py --again")
+
+
+def add_seed(study: Workspace) -> None:
+    study.edit("params.yaml", "seeds: [1, 2]", "seeds: [1, 2, 3]")
+
+
+def drop_seed(study: Workspace) -> None:
+    study.edit("params.yaml", "seeds: [1, 2]", "seeds: [1]")
+
+
+def add_run(study: Workspace) -> None:
+    study.edit("params.yaml", "runs:\n      discrete: {", "runs:\n      deep: {model: discrete, layers: 9, keep_weights: []}\n      discrete: {")
+
+
+def drop_run(study: Workspace) -> None:
+    path = study.path("params.yaml")
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if "ode: {" not in line).replace("core/ode", "core/discrete"))
+
+
+def change_text(study: Workspace) -> None:
+    study.path("text.txt").write_text("another tale\n")
+
+
+EDITS: list[tuple[Callable[[Workspace], None], set[str]]] = [
+    (change_parameter, ONE_RUN),
+    (add_dependency, {"analyse_core", "report"}),
+    (add_parameter_key, {"report"}),
+    (change_command, {"report"}),
+    (add_seed, {"train_core@discrete-3", "train_core@ode-3", "analyse_core", "report"}),
+    (drop_seed, {"analyse_core", "report"}),
+    (add_run, {"train_core@deep-1", "train_core@deep-2", "train_extra@deep-1", "analyse_core", "analyse_extra", "report"}),
+    (drop_run, {"analyse_core", "report"}),
+    (change_text, ALL),
+]
+
+
+@pytest.mark.parametrize(("edit", "expected"), EDITS, ids=[edit.__name__ for edit, _ in EDITS])
+def test_both_tools_run_the_same_stages_after(
+    edit: Callable[[Workspace], None], expected: set[str], study: Workspace, tmp_path: Path
+) -> None:
+    twin = study.copy(tmp_path / "twin")
+    edit(study)
+    edit(twin)
+    assert study.snakemake() == expected
+    assert study.dvc_is_clean()
+    assert twin.repro() == expected
+    assert twin.snakemake_is_clean()
+    assert study.path("dvc.lock").read_bytes() == twin.path("dvc.lock").read_bytes()
+
+
+def test_dropped_results_are_moved_aside_and_no_longer_counted(study: Workspace) -> None:
+    kept = study.path("results/records/core/ode/2.json").read_bytes()
+    drop_seed(study)
+    study.snakemake()
+    assert study.path("results/dropped/records/core/ode/2.json").read_bytes() == kept
+    assert study.path("results/dropped/runs/core/ode/2/history.csv").exists()
+    assert not study.path("results/records/core/ode/2.json").exists()
+    assert study.dvc_is_clean()
+    study.edit("params.yaml", "seeds: [1]\n    model: &model", "seeds: [1, 2]\n    model: &model")
+    assert study.snakemake() == {"train_core@discrete-2", "train_core@ode-2", "analyse_core", "report"}
+    assert study.path("results/records/core/ode/2.json").read_bytes() == kept
+
+
+def test_a_code_edit_reruns_exactly_its_users_and_a_revert_before_running_nothing(study: Workspace) -> None:
+    code = study.path("src/toy/analyse.py")
+    code.write_text(script("analyse") + "# edited\n")
+    assert study.snakemake_is_clean() is False
+    code.write_text(script("analyse"))
+    assert study.snakemake_is_clean()  # newer than all results, but the same
+    code.write_text(script("analyse") + "# edited\n")
+    os.utime(code, (1, 1))  # older than all results, but not the same
+    assert study.snakemake() == {"analyse_core", "analyse_extra", "report"}
+    assert study.dvc_is_clean()
+    study.path("src/toy/train.py").write_text(script("train") + "# edited\n")
+    assert study.snakemake("core") == AFTER_CORE - {"report"}
+    assert study.repro() == {"train_extra@discrete-1"}  # same bytes written: DVC stops below them
+    assert study.snakemake_is_clean()
+
+
+def test_a_failed_run_is_not_recorded_and_everything_else_is(study: Workspace) -> None:
+    change_parameter(study)
+    assert study.snakemake(ok=False, TOY_FAIL="train_core@ode-1") == {"train_core@ode-2"}
+    assert "recorded 1 stage in dvc.lock" in study.output
+    said = study.call("dvc", "status", "train_core")
+    assert "train_core@ode-1" in said
+    assert "train_core@ode-2" not in said
+    assert study.snakemake() == ONE_RUN - {"train_core@ode-2"}
+    assert study.dvc_is_clean()
+
+
+def test_a_stage_that_fails_under_dvc_is_made_by_snakemake(study: Workspace) -> None:
+    change_parameter(study)
+    assert study.repro("--keep-going", ok=False, TOY_FAIL="train_core@ode-1") == {"train_core@ode-2"}
+    assert study.snakemake() == ONE_RUN - {"train_core@ode-2"}
+    assert study.dvc_is_clean()
+
+
+@pytest.mark.parametrize("name", ["results/records/core/ode/1.json", "results/runs/core/ode/1/history.csv"])
+def test_an_output_edited_by_hand_is_never_blessed_and_is_made_again(name: str, study: Workspace) -> None:
+    lock = study.path("dvc.lock").read_bytes()
+    right = study.path(name).read_bytes()
+    study.path(name).write_bytes(right[: len(right) // 2])
+    said = study.call("python", "-m", "depthtime.interlock.recording", ok=False)
+    assert "is not what train_core@ode-1 wrote" in said
+    assert study.path("dvc.lock").read_bytes() == lock
+    assert study.snakemake() >= {"train_core@ode-1"}
+    assert study.path(name).read_bytes() == right
+    assert study.path("dvc.lock").read_bytes() == lock
+    assert study.dvc_is_clean()
+
+
+def test_a_killed_stage_leaves_nothing_recorded_and_runs_again(study: Workspace) -> None:
+    change_parameter(study)
+    half_written = "results/runs/core/ode/1/history.csv"
+    old = study.path(half_written).read_bytes()
+    lock = study.path("dvc.lock").read_bytes()
+    process = study.start("snakemake", TOY_HANG="train_core@ode-1")
+    end = time.monotonic() + 60
+    while not study.path(half_written).exists() or study.path(half_written).read_bytes() == old:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    kill(process)
+    study.ran()
+    said = study.call("snakemake", ok=False)
+    assert "--unlock" in said
+    study.call("python", "-m", "depthtime.interlock.recording", ok=False)
+    study.call("snakemake", "--unlock")
+    assert "train_core@ode-1" in study.snakemake()
+    assert study.path(half_written).read_bytes() != old
+    assert study.path("dvc.lock").read_bytes() != lock
+    assert study.dvc_is_clean()
+    assert study.snakemake_is_clean()
+
+
+def test_what_a_killed_snakemake_had_finished_is_recorded_by_the_next(study: Workspace) -> None:
+    change_parameter(study)
+    assert study.snakemake("--no-hooks") == ONE_RUN  # as if killed just before it could record
+    assert not study.dvc_is_clean()
+    assert study.snakemake_is_clean()  # a dry run records nothing
+    assert not study.dvc_is_clean()
+    assert study.snakemake() == set()
+    assert "recorded 4 stages" in study.output
+    assert study.dvc_is_clean()
+
+
+def test_forcing_a_rule_runs_it_and_what_lies_below_and_no_more(study: Workspace) -> None:
+    assert study.snakemake("--forcerun", "analyse_extra") == {"analyse_extra", "report"}
+    assert study.snakemake("--force", "results/analysis/core.json") == {"analyse_core"}
+    assert study.snakemake("--forceall", "extra") == {"fetch@tale", "prepare@small", "train_extra@discrete-1", "analyse_extra"}
+    assert study.dvc_is_clean()
+    assert study.snakemake_is_clean()
+
+
+def test_conflict_markers_in_dvc_lock_are_named_in_one_line(study: Workspace) -> None:
+    lock = study.path("dvc.lock")
+    lines = lock.read_text().splitlines(True)
+    lock.write_text("".join([*lines[:5], "<<<<<<< HEAD\n", *lines[5:9], "=======\n", *lines[5:9], ">>>>>>> other\n", *lines[9:]]))
+    said = study.call("snakemake", "-n", ok=False)
+    assert "dvc.lock: line 6 is a git conflict marker" in said
+    assert "Traceback" not in said
+    lock.write_text("".join(lines[:40]))  # a merge that lost entries: those stages run again, the rest stands
+    study.snakemake()
+    assert study.dvc_is_clean()
+
+
+def test_configuration_mistakes_stop_snakemake_with_our_messages_all_at_once(study: Workspace) -> None:
+    study.path("params.yaml").write_text(PARAMS.replace("max_steps: 5", 'max_step: "5"').replace("batch_size: 1", "batch_size: 0"))
+    said = study.call("snakemake", "-n", ok=False)
+    assert "unknown key; did you mean max_steps?" in said
+    assert "batch_size = 0" in said
+    assert "Traceback" not in said
+    assert "Error in" not in said
+
+
+def test_command_line_configuration_is_refused(study: Workspace) -> None:
+    said = study.call("snakemake", "-n", "--config", "learning_rate=3", ok=False)
+    assert "--config learning_rate=3: not read here" in said
+    assert "params.yaml" in said
+
+
+def test_a_workspace_without_git_works_the_same(tmp_path: Path) -> None:
+    workspace = build(tmp_path / "demo")
+    shutil.rmtree(workspace.path(".git"))
+    workspace.edit(".dvc/config", "[core]", "[core]\n    no_scm = true")
+    assert workspace.snakemake() == ALL
+    assert workspace.dvc_is_clean()
+    assert workspace.snakemake_is_clean()
