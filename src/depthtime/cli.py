@@ -197,6 +197,17 @@ def estimate(
         print(line)
 
 
+@app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime demo   (same as make demo)")
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where its workspace lies.")] = Path("build/demo"),
+    cores: Annotated[str, typer.Option(help="Cores for Snakemake, or `all`.")] = "all",
+) -> None:
+    """Run the whole graph, small, on text that the installed packages ship: minutes, no network."""
+    from depthtime.demo import demo as run
+
+    run(paths.enter_root(), folder, cores)
+
+
 @runs_app.command("list", epilog="Example: depthtime runs list")
 def runs_list() -> None:
     """Every stage with its state: recorded, waiting to be recorded, or stale and why."""
@@ -267,6 +278,17 @@ def runs_import() -> None:
 
     root = paths.enter_root()
     print(f"imported {import_runs(load_params(), root)} runs into MLflow")
+
+
+@runs_app.command("publish", epilog="Example: depthtime runs publish && git add store && git commit")
+def runs_publish() -> None:
+    """Push what dvc.lock refers to into store/, after collecting what nothing refers to; checks the store's size."""
+    from depthtime.config import load_params
+    from depthtime.upkeep import publish
+
+    paths.enter_root()
+    for line in publish(load_params()):
+        print(line)
 
 
 @runs_app.command("ui", epilog="Example: depthtime runs ui --port 5001")

@@ -51,7 +51,7 @@ class Types(dict[str, int]):
 
 def number_words(text: str, types: Types, eos: bool) -> NDArray[np.uint32]:
     """Type numbers of the words of a text, shape (T,); with `eos`, <eos> opens the stream and ends each line."""
-    arrays = [np.array([types[EOS]], dtype=np.uint32)] if eos else []
+    arrays = [np.array([types[EOS]] if eos else [], dtype=np.uint32)]
     for block in _blocks(text):
         words = (block.replace("\n", f" {EOS} ") if eos else block).split()
         arrays.append(np.fromiter(map(types.__getitem__, words), dtype=np.uint32, count=len(words)))

@@ -37,7 +37,7 @@ def score_references(study: Study, name: str) -> None:
         rows.append({"name": label, "alpha": value, **_scores(model, dataset, within)})
     for n in study.ngram.orders:
         kneser_ney = ngram.fit_kneser_ney(train[:n], n, dataset.vocabulary_size)
-        discounts = [list(d) for d in kneser_ney.discounts]
+        discounts = [value for of_order in kneser_ney.discounts for value in of_order]  # D1, D2, D3+ of order 1, then 2
         rows.append({"name": f"kneser_ney_{n}", "discounts": discounts, **_scores(kneser_ney, dataset, within)})
     history = "window" if within else "stream"
     write_json(paths.ngram_record(name), {"schema": 1, "dataset": name, "history": history, "references": rows})

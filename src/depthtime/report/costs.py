@@ -20,8 +20,8 @@ def references(sources: Sources) -> Table:
             row = {
                 "dataset": dataset,
                 "reference": entry["name"],
-                "order": entry["order"],
-                **_constants(entry),
+                "alpha": entry["alpha"],
+                "discounts": entry["discounts"],
             }
             row |= {"valid_perplexity": valid["perplexity"], "valid_num_scored": valid["num_scored"]}
             row |= {

@@ -43,27 +43,27 @@ def validation_curves(sources: Sources) -> Figure:
     analysis, published = sources.analyses[group], sources.published
     figure, axes = new_figure(9.2, 5.4)
     figure.subplots_adjust(left=0.075, right=0.735, top=0.83, bottom=0.11)
-    labels, highest = [], 0.0
+    labels: list[EndLabel] = []
+    drawn: list[float] = []  # every perplexity in the figure, for the limits of its axis
     for run, color in zip(analysis["run_order"], _colors(len(analysis["run_order"])), strict=True):
         curve = analysis["runs"][run]["curve"]
         _band(axes, [p["step"] for p in curve], curve, color)
         for seed in map(str, analysis["seeds"]):
             points = [(p["step"], p["perplexity"][seed]) for p in curve if p["perplexity"][seed] is not None]
             axes.plot(*zip(*points, strict=True) if points else ([], []), color=color, alpha=0.3, lw=0.7)
-            highest = max([highest, *(y for _, y in points)])
+            drawn += [y for _, y in points]
         ours = published.by_step.get(run, {}).items() if published.group else ()
         axes.plot([s for s, _ in ours], [y for _, y in ours], **_published_marks(color))
-        final = analysis["runs"][run]["final"]
-        if final["mean"] is not None:
-            labels.append(EndLabel(final["mean"], _ending(sources.label(group, run), final["mean"]), color, True))
+        drawn += [y for _, y in ours]
+        labels.append(_ending(sources.label(group, run), curve, color, max(drawn, default=1.0)))
     for entry in sources.references[analysis["data"]]:
         value = entry["valid"]["perplexity"]
         stated = published.references.get(entry["name"])
         note = f" (published {stated})" if stated else ""
         axes.axhline(value, color=GREY, lw=0.9, ls=(0, (4, 3)), zorder=1)
         labels.append(EndLabel(value, f"{entry['label']}  {say.number(value)}{note}"))
-        highest = max(highest, value)
-    _log_perplexity(axes, min(label.y for label in labels), highest)
+        drawn.append(value)
+    _log_perplexity(axes, min(drawn), max(drawn))
     _steps(axes, analysis["runs"][analysis["run_order"][0]]["curve"])
     axes.set_ylabel("validation perplexity (log scale)")
     end_labels(axes, labels)
@@ -89,10 +89,11 @@ def gap_over_steps(sources: Sources) -> Figure:
         ours = [(s, sources.published.gap_percent(group, names[0], names[1], s)) for s in steps]
         marks = [(s, gap) for s, gap in ours if gap is not None]
         axes.plot([s for s, _ in marks], [gap for _, gap in marks], **_published_marks(color))
-        final = curve[-1]["percent"]["mean"]
-        if final is not None:
-            text = f"{group}  {say.number(final, sign=True)} %  (n = {len(analysis['seeds'])})"
-            labels.append(EndLabel(final, text, color, True))
+        final, gone = curve[-1]["percent"]["mean"], curve[-1]["diverged"]
+        known = [point["percent"]["mean"] for point in curve if point["percent"]["mean"] is not None]
+        what = f"{say.number(final, sign=True)} %" if final is not None else f"{len(gone)} diverged"
+        text = f"{group}  {what}  (n = {len(analysis['seeds'])})"
+        labels.append(EndLabel(known[-1] if known else 0.0, text, color, True))
     if pairs:
         _steps(axes, max((pair["curve"] for _, pair in pairs), key=lambda curve: curve[-1]["step"]))
     axes.margins(y=0.12)
@@ -161,8 +162,12 @@ def _band(axes: Axes, steps: list[int], entries: list[dict[str, Any]], color: st
         axes.fill_between(at, low, high, color=color, alpha=0.22, lw=0, zorder=3)
 
 
-def _ending(label: str, mean: float) -> str:
-    return f"{label}  {say.number(mean)}"
+def _ending(label: str, curve: list[dict[str, Any]], color: str, top: float) -> EndLabel:
+    """The label of a curve at its last mean; how many seeds diverged where it has no mean at its end."""
+    known = [point["mean"] for point in curve if point["mean"] is not None]
+    last = curve[-1]
+    what = say.number(last["mean"]) if last["mean"] is not None else f"{len(last['diverged'])} diverged"
+    return EndLabel(known[-1] if known else top, f"{label}  {what}", color, True)
 
 
 def _published_marks(color: str) -> dict[str, Any]:
@@ -204,12 +209,15 @@ def _finding(sources: Sources, group: str) -> str:
     """The end of the curves and where they cross, in one neutral line."""
     analysis = sources.analyses[group]
     runs = [(run, analysis["runs"][run]) for run in analysis["run_order"]]
-    ends = say.joined(f"{run} {say.number(row['final']['mean'])}" for run, row in runs)
+    means = [(run, row["final"]["mean"]) for run, row in runs]
+    ends = say.joined(f"{run} {'diverged' if mean is None else say.number(mean)}" for run, mean in means)
     last = say.count(runs[0][1]["curve"][-1]["step"])
     where = ""
     if len(analysis["pairs"]) == 1:
-        step = analysis["pairs"][0]["crossing"]["step"]
-        where = "; no crossing" if step is None else f"; the curves cross near step {say.count(round(step, -1))}"
+        crossing = analysis["pairs"][0]["crossing"]
+        step = crossing["step"]
+        where = "; no crossing" if step is None else f"; the curves cross near step {say.count(round(step))}"
+        where = "" if crossing["of_mean"] is None else where
     return f"Perplexity at step {last}: {ends}{where}"
 
 

@@ -104,7 +104,7 @@ def _analysis(study: Study, group: str) -> dict[str, Any]:
 
 
 def _references(dataset: str) -> list[dict[str, Any]]:
-    """References of one dataset: name, label, valid and test scores, alpha, discounts, smoothing (None where without)."""
+    """References of one dataset: name, label, valid and test scores, alpha, discounts (None where without)."""
     path = paths.ngram_record(dataset)
     rows = read_json(path).get("references")
     if not rows or not all({"name", "perplexity", "num_scored", "test"} <= row.keys() for row in rows):

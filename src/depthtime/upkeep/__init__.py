@@ -2,6 +2,7 @@
 
 from depthtime.upkeep.adopt import adopt
 from depthtime.upkeep.estimate import estimate_lines
+from depthtime.upkeep.publish import publish
 from depthtime.upkeep.verify import evaluate_run, verify
 
-__all__ = ["adopt", "estimate_lines", "evaluate_run", "verify"]
+__all__ = ["adopt", "estimate_lines", "evaluate_run", "publish", "verify"]
