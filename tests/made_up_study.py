@@ -25,8 +25,8 @@ CURVES = {
 LEVEL = {"core": 1.0, "first_appearance": 0.79, "standard": 1.52, "tuning": 0.95, "tuned": 0.93}
 SHIFTS = (0.004, -0.011, 0.007, 0.012, -0.006)  # relative, by position of the seed in its group
 COST = {
-    "discrete": {"total": 1622816, "embedding": 512000, "block": 594816, "head": 516000, "nfe": 3, "flops": 2.30e6},
-    "ode": {"total": 1226272, "embedding": 512000, "block": 198272, "head": 516000, "nfe": 16, "flops": 7.83e6},
+    "discrete": {"total": 1622816, "embedding": 512000, "core": 594816, "head": 516000, "nfe": 3, "flops": 2.30e6},
+    "ode": {"total": 1226272, "embedding": 512000, "core": 198272, "head": 516000, "nfe": 16, "flops": 7.83e6},
 }
 REFERENCES = {
     "unigram": (432.3, {"alpha": 0.0, "smoothing": "none"}),
@@ -98,8 +98,8 @@ def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
         "status": "completed",
         "digest": config.digest,
         "config": config.described(),
-        "data_card": "0" * 64,
-        "parameters": {key: counts[key] for key in ("total", "embedding", "block", "head")},
+        "data": {"split_sha256": "0" * 64, "num_scored": {"valid": 87192}},
+        "parameters": {key: counts[key] for key in ("total", "embedding", "core", "head")},
         "cost": {"nfe_forward": counts["nfe"], "flops_per_token_forward": counts["flops"]},
         "curve": curve,
         "best": curve[-1],

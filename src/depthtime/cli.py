@@ -123,7 +123,7 @@ def analyse(group: GroupName) -> None:
         from depthtime.analyse.aggregate import analyse as run
         from depthtime.interlock.leftovers import move_leftovers
 
-        for path in move_leftovers(study):
+        for path in move_leftovers():
             logger.info("moved %s to %s: no run of params.yaml makes it", path, paths.DROPPED)
         run(study, group)
 

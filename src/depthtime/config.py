@@ -472,7 +472,7 @@ def _fields_beside(loc: tuple[Any, ...]) -> list[str]:
         "discrete": DiscreteRun,
         "continuous": ContinuousRun,
     }
-    places = {
+    places: dict[str, type[Part]] = {
         "corpora": Corpus, "ngram": Ngram, "model": ModelSizes, "train": Train, "select": Select, "bench": Bench,
     }  # fmt: skip
     for part in reversed(loc[:-1]):

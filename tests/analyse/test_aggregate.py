@@ -61,7 +61,7 @@ def test_a_damaged_record_is_refused_with_what_it_lacks(study):
 
 
 def test_records_of_different_data_do_not_mix(study):
-    made_up.change_run("core", "ode", 44, data_card="1" * 64)
+    made_up.change_run("core", "ode", 44, data={"split_sha256": "1" * 64})
     with pytest.raises(RecordError, match="different data"):
         analyse(study, "core")
 

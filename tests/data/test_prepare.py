@@ -11,7 +11,8 @@ from depthtime import paths
 from depthtime.config import load_params
 from depthtime.data.batching import IGNORED
 from depthtime.data.corpus import fetch
-from depthtime.data.prepare import load_dataset, prepare
+from depthtime.data.dataset import load_dataset
+from depthtime.data.prepare import prepare
 from depthtime.errors import DataError, RecordError
 from depthtime.records import read_json
 

@@ -11,7 +11,8 @@ import tiny_corpus
 from depthtime import paths
 from depthtime.baselines import ngram
 from depthtime.config import load_params
-from depthtime.data.prepare import load_dataset, prepare
+from depthtime.data.dataset import load_dataset
+from depthtime.data.prepare import prepare
 from depthtime.errors import DataError
 from depthtime.evaluate.references import score_references, score_windows
 from depthtime.records import read_json

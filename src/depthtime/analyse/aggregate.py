@@ -199,13 +199,13 @@ def _crossing(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> dict[str, Any
 def _held(p: Record, q: Record) -> dict[str, Any]:
     """What a pair shares and what it does not, from the records: parameters and compute are numbers and ratios."""
     x, y = p["config"], q["config"]
-    shared = {"data": x["dataset"] == y["dataset"] and p["data_card"] == q["data_card"]}
+    shared = {"data": x["dataset"] == y["dataset"] and p["data"] == q["data"]}
     shared["width"] = x["sizes"] == y["sizes"]
     for name, keys in EQUAL_BY_RECIPE.items():
         shared[name] = all(x["train"][key] == y["train"][key] for key in keys)
     counts = {
         "parameters": (p["parameters"]["total"], q["parameters"]["total"]),
-        "block_parameters": (p["parameters"]["block"], q["parameters"]["block"]),
+        "core_parameters": (p["parameters"]["core"], q["parameters"]["core"]),
         "nfe_forward": (p["cost"]["nfe_forward"], q["cost"]["nfe_forward"]),
         "flops_per_token_forward": (
             p["cost"]["flops_per_token_forward"],

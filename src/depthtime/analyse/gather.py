@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from depthtime import paths
-from depthtime.config import RunConfig, Study
+from depthtime.config import RunConfig, Study, digest
 from depthtime.errors import RecordError
 from depthtime.records import read_json
 
@@ -18,7 +18,7 @@ KEYS = (
     "status",
     "digest",
     "config",
-    "data_card",
+    "data",
     "parameters",
     "cost",
     "curve",
@@ -85,7 +85,7 @@ def selected_rate(group: str, run: str) -> float:
         ) from None
 
 
-def _problem(record: Any, group: str, run: str, seed: int, digest: str) -> str | None:
+def _problem(record: Any, group: str, run: str, seed: int, expected: str) -> str | None:
     """What is wrong with one record, or None."""
     if not isinstance(record, dict) or record.get("schema") != 1:
         return "is not a run record of schema 1; make it again"
@@ -94,9 +94,9 @@ def _problem(record: Any, group: str, run: str, seed: int, digest: str) -> str |
         return f"lacks {', '.join(lacking)}; make it again"
     if (record["group"], record["run"], record["seed"]) != (group, run, seed):
         return f"claims to be {record['group']}/{record['run']}/{record['seed']}; was it copied? make it again"
-    if record["digest"] != digest:
+    if record["digest"] != expected:
         return (
-            f"stale: its configuration digest is {str(record['digest'])[:12]}, params.yaml now gives {digest[:12]}; "
+            f"stale: its configuration digest is {str(record['digest'])[:12]}, params.yaml now gives {expected[:12]}; "
             f"`snakemake {group}` trains it again, or restore the old values"
         )
     if not record["curve"] and record["status"] != "diverged":
@@ -109,9 +109,9 @@ def _check_same_data(group: str, records: dict[str, list[Record]]) -> None:
     cards: dict[str, list[str]] = {}
     for run, rows in records.items():
         for record in rows:
-            cards.setdefault(record["data_card"], []).append(f"{run}/{record['seed']}")
+            cards.setdefault(digest(record["data"]), []).append(f"{run}/{record['seed']}")
     if len(cards) > 1:
-        lines = [f"data card {card[:12]}: {_listed(names)}" for card, names in cards.items()]
+        lines = [f"data {card[:12]}: {_listed(names)}" for card, names in cards.items()]
         raise RecordError(
             f"group {group}: records come from different data ({'; '.join(lines)}); train the older ones again"
         )

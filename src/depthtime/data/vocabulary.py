@@ -36,10 +36,6 @@ class Vocabulary:
     def as_json(self) -> dict[str, Any]:
         return {"words": list(self.words), "unknown": self.unknown, "dead": self.dead, "eos": self.eos}
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Vocabulary:
-        return cls(tuple(data["words"]), data["unknown"], data["dead"], data["eos"])
-
 
 class Types(dict[str, int]):
     """Word -> type number, given in order of first appearance."""
@@ -73,7 +69,7 @@ def continuumlm_vocabulary(
     """Vocabulary of the source: V - 2 words, UNK (class 0) and one dead class (V - 1); the class of each type.
 
     words: types in order of first appearance over the whole stream.  counts: in the training chunks, same order.
-    Source: spec/continuumlm.md section 2 and D8. `frequency` sees the training part only; `first_appearance`, the
+    Source: ContinuumLM, tokenizer. `frequency` sees the training part only; `first_appearance`, the
     snapshot's rule, sees the validation part too. Raises: DataError when there are fewer than V - 2 words.
     """
     wanted = config.vocabulary_size - 2

@@ -13,7 +13,7 @@ from depthtime.baselines import ngram
 from depthtime.baselines.ngram import AddAlpha, Events, KneserNey
 from depthtime.config import Study
 from depthtime.data.batching import Windows
-from depthtime.data.prepare import Dataset, load_dataset
+from depthtime.data.dataset import Dataset, load_dataset
 from depthtime.errors import DataError
 from depthtime.evaluate.perplexity import Score, score
 from depthtime.records import write_json

@@ -16,7 +16,7 @@ from torch.nn import functional
 from depthtime import paths
 from depthtime.config import RunConfig, Study
 from depthtime.data.batching import IGNORED
-from depthtime.data.prepare import load_dataset
+from depthtime.data.dataset import load_dataset
 from depthtime.provenance import describe_machine
 from depthtime.records import write_json
 from depthtime.train.optim import build_optimizer

@@ -69,7 +69,8 @@ def fit(
         )
     device = next(model.parameters()).device
     optimizer = build_optimizer(model, recipe)
-    progress, best = Progress(started_at=datetime.now(UTC).isoformat(timespec="seconds")), {}
+    progress = Progress(started_at=datetime.now(UTC).isoformat(timespec="seconds"))
+    best: dict[str, Tensor] = {}
     if state_path is not None and state_path.exists():
         progress, best = load_state(state_path, model, optimizer)
     model.train()

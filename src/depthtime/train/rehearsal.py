@@ -15,7 +15,7 @@ import numpy as np
 
 from depthtime.config import RunConfig, Train
 from depthtime.data.batching import Windows
-from depthtime.data.prepare import Dataset
+from depthtime.data.dataset import Dataset
 from depthtime.evaluate.network import score_network
 from depthtime.train.loop import fit
 from depthtime.train.setup import build_for

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from depthtime import paths
 from depthtime.config import RunConfig, Study, digest
-from depthtime.data.prepare import Dataset, load_dataset
+from depthtime.data.dataset import Dataset, load_dataset
 from depthtime.evaluate.network import score_network
 from depthtime.models.language_model import LanguageModel
 from depthtime.provenance import describe_machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from depthtime.config import RunConfig
-from depthtime.data.prepare import Dataset
+from depthtime.data.dataset import Dataset
 from depthtime.errors import TrainingError
 from depthtime.models.build import build_model
 from depthtime.models.language_model import LanguageModel
