@@ -57,5 +57,5 @@ def study(dataset: dict[str, Any], corpus: dict[str, Any] | None = None, **chang
     """The repository's study with one corpus, `tiny` (the file tiny.txt), and one dataset, `tiny`."""
     base = load_params(ROOT / "params.yaml")
     kind = type(base.datasets["ptb_standard" if dataset["protocol"] == "standard" else "ptb_continuumlm"])
-    corpora = {"tiny": Corpus(**(corpus or {"source": "file:tiny.txt"}))}
+    corpora = {"tiny": Corpus(**{"sha256": None, **(corpus or {"source": "file:tiny.txt"})})}
     return base.model_copy(update={"corpora": corpora, "datasets": {"tiny": kind(**{**dataset, **changes})}})

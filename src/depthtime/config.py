@@ -43,7 +43,11 @@ class Corpus(Part):
     source: Annotated[str, Field(pattern=r"^(ptb|docstrings|file:.+)$")]
     local_dir: str | None = None
     mirrors: tuple[str, ...] = ()
-    sha256: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = {}
+    sha256: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] | None  # by part; null: whatever is there
+
+    def expected_sum(self, part: str) -> str | None:
+        """The sha256 that a part of the text must have, or None when any text will do."""
+        return (self.sha256 or {}).get(part)
 
 
 class ContinuumProtocol(Part):

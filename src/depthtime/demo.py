@@ -25,7 +25,7 @@ def demo(repository: Path, folder: Path, cores: str) -> None:
     """
     console.print(f"demo workspace: {_shown(folder)} (published results are not touched)", markup=False)
     set_up(repository, folder)
-    snakemake = [sys.executable, "-m", "snakemake", "--cores", cores]
+    snakemake = [sys.executable, "-m", "snakemake", "--cores", cores, "--quiet", "rules", "host"]
     done = subprocess.run(snakemake, cwd=folder, env=_environment())
     if done.returncode:
         raise DepthtimeError(

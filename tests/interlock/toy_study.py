@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PARAMS = """
 corpora:
-  tale: {source: "file:text.txt"}
+  tale: {source: "file:text.txt", sha256: null}
 datasets:
   small: &small {corpus: tale, protocol: continuumlm, vocabulary: frequency, vocabulary_size: 10, window: 4, split: hash, train_fraction: 0.9, split_seed: 0, keep_multiple: 1}
 ngram: {heldout_fraction: 0.1, alphas: [1.0], orders: [2]}

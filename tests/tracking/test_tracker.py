@@ -220,6 +220,7 @@ def test_a_server_killed_midway_costs_one_warning(workspace, history, record, mo
         log.close()
     for first in (21, 31):
         run_tracker.log(history(first, first + 9))
+    wait_until(lambda: run_tracker._problem() is not None)  # training takes longer than this
     started = time.monotonic()
     run_tracker.finish(record(), None)
     assert time.monotonic() - started < tracker.MAX_WAIT_S

@@ -88,7 +88,7 @@ def _find(name: str, corpus: Corpus, *, fresh: bool, pinned: dict[str, str] | No
     if path.is_dir():
         raise DataError(f"corpora.{name}.source = {corpus.source!r}: {path} is a folder; expected one UTF-8 text file")
     text = read_file(path)
-    expected = corpus.sha256.get("train")
+    expected = corpus.expected_sum("train")
     if expected not in (None, sha256_text(text)):
         raise DataError(
             f"{path}: is not the text that corpora.{name}.sha256.train names (expected {expected}, found "
@@ -99,7 +99,7 @@ def _find(name: str, corpus: Corpus, *, fresh: bool, pinned: dict[str, str] | No
 
 def _find_ptb(name: str, corpus: Corpus, part: str) -> str:
     """One file of the Penn Treebank: the cache, then PTB_DIR or local_dir, then the mirrors in order."""
-    filename, expected = f"ptb.{part}.txt", corpus.sha256.get(part)
+    filename, expected = f"ptb.{part}.txt", corpus.expected_sum(part)
     folder = paths.CORPORA / name
     cached = _if_matching(folder / filename, expected)
     if cached is not None:
@@ -150,7 +150,7 @@ def _find_docstrings(name: str, corpus: Corpus, pinned: str | None) -> str:
     if cached is not None:
         return cached
     text = docstrings.extract()
-    expected = corpus.sha256.get("train")
+    expected = corpus.expected_sum("train")
     if expected not in (None, sha256_text(text)):
         installed = " and ".join(f"{package} {number}" for package, number in docstrings.package_versions().items())
         raise DataError(

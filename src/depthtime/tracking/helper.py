@@ -17,7 +17,7 @@ from typing import Any
 from depthtime.tracking import contents, runs
 from depthtime.tracking.replay import brief
 from depthtime.tracking.store import Store, open_store, quiet_environment, tracking_uri
-from depthtime.tracking.tracker import PROBLEM
+from depthtime.tracking.tracker import CONNECTED, PROBLEM
 
 POLL_S = 0.1
 LAST_S = 120  # after the end of training this process lives at most so long
@@ -58,6 +58,7 @@ class LiveRun:
                 params=contents.params_of(begin["config"]),
                 start_ms=self._begin_ms,
             )
+            os.write(1, f"{CONNECTED}\n".encode())
         while self._pending:
             runs.log_points(self._store, self._run_id, self._pending[: runs.BATCH])
             del self._pending[: runs.BATCH]

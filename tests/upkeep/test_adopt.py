@@ -1,0 +1,106 @@
+"""A pure refactoring keeps results in seconds; anything that moves a number is refused, with the run and the step."""
+
+import json
+
+import pytest
+
+CLEAN_UP = (
+    "src/depthtime/models/block.py",
+    "        a = self.norm1(y + self.attention(y))\n"
+    "        return self.norm2(a + self.ff_out(functional.gelu(self.ff_in(a), approximate=\"tanh\")))",
+    "        attended = self.norm1(y + self.attention(y))\n"
+    "        hidden = functional.gelu(self.ff_in(attended), approximate=\"tanh\")\n"
+    "        return self.norm2(attended + self.ff_out(hidden))",
+)
+
+
+def _bytes(study):
+    folder = study.folder / "results"
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.json")}
+
+
+def test_a_finished_study_has_nothing_to_do(finished):
+    assert finished.nothing_to_do()
+
+
+def test_a_pure_refactoring_is_adopted_without_training(study):
+    before = _bytes(study)
+    study.edit(*CLEAN_UP)
+    dry = study.snakemake("-n")
+    assert dry.stdout.count("rule train_core") + dry.stderr.count("rule train_core") == 4  # stale, all of them
+    done = study.depthtime("runs", "adopt")
+    assert "adopted 4 stages" in done.stdout
+    assert _bytes(study) == before
+    assert study.nothing_to_do()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("models/block.py", 'approximate="tanh"', 'approximate="none"', "loss at step 1 of the rehearsal"),
+        ("train/optim.py", "weight_decay=recipe.weight_decay", "weight_decay=2 * recipe.weight_decay", "loss at step"),
+        ("train/schedule.py", "math.cos(math.pi * progress)", "math.cos(math.pi * progress**2)", "loss at step"),
+        ("train/loop.py", "clip_grads_with_norm_(model.parameters(), limit", "clip_grads_with_norm_(model.parameters(), 2 * limit", "loss at step"),
+        ("evaluate/network.py", "yield nll[", "yield 1.01 * nll[", "evaluation after the rehearsal"),
+        ("train/checkpoint.py", "torch.set_rng_state(tensors", "model.head.bias.data.add_(0.1); torch.set_rng_state(tensors", "loss at step 11"),
+    ],
+    ids=["formula", "weight-decay", "schedule", "clipping", "evaluation", "resume"],
+)  # fmt: skip
+def test_changed_numbers_are_refused(study, file, old, new, said):
+    before = _bytes(study)
+    study.edit(f"src/depthtime/{file}", old, new)
+    done = study.depthtime("runs", "adopt", check=False)
+    assert done.returncode == 1
+    assert "core/discrete/1" in done.stdout
+    assert said in done.stdout
+    assert _bytes(study) == before
+    assert not study.nothing_to_do()
+
+
+def test_a_changed_split_is_refused(study):
+    """In code: the hash of the split. Cards come out differently, and what follows is refused with them."""
+    study.edit("src/depthtime/data/splitting.py", "value = (value + (value << 3) + (value << 8))", "value = (value + (value << 3) + (value << 9))") if "value + (value << 3)" in (study.folder / "src/depthtime/data/splitting.py").read_text() else study.edit("params.yaml", "split: hash", "split: contiguous")
+    done = study.depthtime("runs", "adopt", check=False)
+    assert done.returncode == 1
+    assert "results/cards/data/tale.json comes out differently" in done.stdout
+    assert "train_core@ode-1: follows from prepare@tale" in done.stdout
+
+
+def test_changed_parameters_are_refused_by_name(study):
+    study.edit("params.yaml", "weight_decay: 0.1", "weight_decay: 0.2")
+    done = study.depthtime("runs", "adopt", check=False)
+    assert done.returncode == 1
+    assert "train.weight_decay: 0.1 -> 0.2" in done.stdout
+
+
+def test_a_truncated_or_edited_result_is_not_adopted(study):
+    history = study.folder / "results/runs/core/ode/1/history.csv"
+    history.write_bytes(history.read_bytes()[:-20])
+    done = study.depthtime("runs", "adopt", check=False)
+    assert done.returncode == 1
+    assert "history.csv is missing or not what its record says" in done.stdout
+
+
+def test_changed_analysis_code_is_compared_by_its_output(study):
+    study.edit("src/depthtime/analyse/compare.py", "def ", "# a comment\n\n\ndef ")
+    assert "adopted 1 stages" in study.depthtime("runs", "adopt").stdout
+    assert study.nothing_to_do()
+
+
+def test_verify_trains_again_and_compares_every_number(study):
+    done = study.depthtime("runs", "verify", "core/ode/1")
+    assert "equal to the last digit" in done.stdout
+    path = study.folder / "results/records/core/ode/1.json"
+    record = json.loads(path.read_text())
+    record["curve"][0]["nll_nats"] += 1e-9
+    path.write_text(json.dumps(record))
+    done = study.depthtime("runs", "verify", "core/ode/1", check=False)
+    assert done.returncode == 1
+    assert "curve[0].nll_nats" in done.stdout
+
+
+def test_stored_weights_give_the_recorded_perplexity(study):
+    assert "; equal" in study.depthtime("evaluate", "core/discrete/1").stdout
+    refused = study.depthtime("evaluate", "core/discrete/2", check=False)
+    assert refused.returncode == 1
+    assert "no such file" in refused.stderr
