@@ -32,7 +32,4 @@ rule all:
 
 
 include: "workflow/rules/targets.smk"
-include: "workflow/rules/data.smk"
-include: "workflow/rules/train.smk"
-include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/report.smk"
+include: "workflow/rules/stages.smk"

@@ -9,9 +9,7 @@ from depthtime.models.build import build_model
 
 SIZES = ModelSizes(width=16, heads=4, ff_width=24, positions="fixed", embedding_std=1.0)
 DISCRETE = DiscreteRun(model="discrete", layers=3, keep_weights=())
-ODE = ContinuousRun(
-    model="continuous", solver="rk4", num_steps=2, gradient="direct", t0=0.0, t1=1.0, keep_weights=()
-)
+ODE = ContinuousRun(model="continuous", solver="rk4", num_steps=2, gradient="direct", t0=0.0, t1=1.0, keep_weights=())
 RECIPE = Train(
     max_steps=20,
     batch_size=4,
@@ -41,7 +39,7 @@ def model(run=ODE, *, seed=0, sizes=SIZES, num_classes=CLASSES, max_positions=PO
 
 
 def windows(count=40, *, seed=0, positions=POSITIONS, num_classes=CLASSES):
-    """Windows over a stream in which each word mostly follows from the one before, so that there is something to learn."""
+    """Windows over a stream in which each word mostly follows from the one before: there is something to learn."""
     rng = np.random.default_rng(seed)
     tokens = [0]
     for _ in range(count * positions):

@@ -22,7 +22,16 @@ PARAMS = """\
 corpora:
   tale: {source: "file:text.txt", sha256: null}
 datasets:
-  tale: {corpus: tale, protocol: continuumlm, vocabulary: frequency, vocabulary_size: 30, window: 8, split: hash, train_fraction: 0.8, split_seed: 0, keep_multiple: 4}
+  tale:
+    corpus: tale
+    protocol: continuumlm
+    vocabulary: frequency
+    vocabulary_size: 30
+    window: 8
+    split: hash
+    train_fraction: 0.8
+    split_seed: 0
+    keep_multiple: 4
 ngram: {heldout_fraction: 0.1, alphas: [0.1, 1.0], orders: [2]}
 groups:
   core:
@@ -93,7 +102,12 @@ class Workspace:
 
     def environment(self, **extra: str) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        own = {"PATH": path, "PYTHONPATH": str(self.folder / "src"), "OMP_NUM_THREADS": "1", "DEPTHTIME_TRACKING": "off"}
+        own = {
+            "PATH": path,
+            "PYTHONPATH": str(self.folder / "src"),
+            "OMP_NUM_THREADS": "1",
+            "DEPTHTIME_TRACKING": "off",
+        }
         return {**os.environ, "DVC_NO_ANALYTICS": "1", **own, **extra}
 
     def edit(self, file: str, old: str, new: str) -> None:

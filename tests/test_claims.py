@@ -141,9 +141,7 @@ def test_all_mistakes_are_listed_at_once_with_claim_key_and_hint(tmp_path: Path,
 
 
 def test_ids_sources_and_seeds_must_fit(tmp_path: Path, raw: Any) -> None:
-    raw["claims"]["wrong_name"] = dict(
-        raw["claims"]["continuumlm_discrete_ahead_at_end"], seeds={"core": [42, 43]}
-    )
+    raw["claims"]["wrong_name"] = dict(raw["claims"]["continuumlm_discrete_ahead_at_end"], seeds={"core": [42, 43]})
     raw["claims"]["continuumlm_no_seeds"] = dict(raw["claims"]["continuumlm_final_gap_size"], seeds={})
     raw["claims"]["continuumlm_lost"] = dict(raw["claims"]["continuumlm_final_gap_size"], source="continumlm")
     with pytest.raises(ConfigError) as caught:

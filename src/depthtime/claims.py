@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from depthtime.config import NAME, Part, Study, expectation, kind_of, suggest, as_tuples, read_yaml
+from depthtime.config import NAME, Part, Study, as_tuples, expectation, kind_of, read_yaml, suggest
 from depthtime.errors import ConfigError
 
 Number = Annotated[float, Field(allow_inf_nan=False)]

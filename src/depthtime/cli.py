@@ -91,7 +91,10 @@ def train(
 
         config = resolve(study, group, run)
         _check_seed(config.group.seeds, group, seed)
-        with TrainingDisplay(f"{group}/{run}/{seed}", config.train.max_steps) as display, tracked(config, seed) as tracker:
+        with (
+            TrainingDisplay(f"{group}/{run}/{seed}", config.train.max_steps) as display,
+            tracked(config, seed) as tracker,
+        ):
             record = train_run(study, group, run, seed, observers=(display, tracker))
             tracker.finish(record)
     if strict and record["status"] == "diverged":
@@ -130,7 +133,9 @@ def analyse(group: GroupName) -> None:
 
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime report; depthtime report --readme README.md")
 def report(
-    readme: Annotated[Path | None, typer.Option(help="Instead, put today's numbers between this file's markers.")] = None,
+    readme: Annotated[
+        Path | None, typer.Option(help="Instead, put today's numbers between this file's markers.")
+    ] = None,
 ) -> None:
     """Write every table and figure from records; with --readme, insert numbers into a text."""
     from depthtime.report.figures import write_figures
@@ -185,7 +190,9 @@ def evaluate(
 
 @app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime estimate core variants")
 def estimate(
-    targets: Annotated[list[str] | None, typer.Argument(help="Groups; `variants` is all but core. Default: all.")] = None,
+    targets: Annotated[
+        list[str] | None, typer.Argument(help="Groups; `variants` is all but core. Default: all.")
+    ] = None,
     cores: Annotated[int, typer.Option(help="Trainings side by side.")] = 2,
 ) -> None:
     """Hours and disk that the runs of a group take, and how much of it still has to run."""

@@ -70,7 +70,7 @@ class ContinuumProtocol(Part):
 
 
 class StandardProtocol(Part):
-    """The word-level language-modelling standard: <eos> ends each line and opens the stream, every token counts once."""
+    """The word-level standard: <eos> ends each line and opens the stream, and every token is scored once."""
 
     corpus: str
     protocol: Literal["standard"]
@@ -318,8 +318,7 @@ def load_params(path: Path | str = "params.yaml") -> Study:
         study = Study.model_validate(as_tuples(raw))
     except ValidationError as error:
         problems += [f"{path}: {_explain(item, raw)}" for item in error.errors(include_url=False)]
-    if study is not None:
-        problems += [f"{path}: {line}" for line in _dangling(study)]
+    problems += [f"{path}: {line}" for line in _dangling(raw)]
     if problems or study is None:
         raise ConfigError(list(dict.fromkeys(problems)))
     return study
@@ -348,41 +347,52 @@ def _bad_names(raw: dict[str, Any]) -> Iterator[str]:
     yield from walk(raw, "")
 
 
-def _dangling(study: Study) -> Iterator[str]:
-    """References that lead nowhere."""
-    for name, dataset in study.datasets.items():
-        if dataset.corpus not in study.corpora:
-            yield f"datasets.{name}.corpus = {dataset.corpus!r}: no such corpus{suggest(dataset.corpus, study.corpora)}"
-    for name, group in study.groups.items():
-        at = f"groups.{name}"
-        if group.data not in study.datasets:
-            yield f"{at}.data = {group.data!r}: no such dataset{suggest(group.data, study.datasets)}"
-        for run, row in group.runs.items():
-            for seed in row.keep_weights:
-                if seed not in group.seeds:
-                    yield f"{at}.runs.{run}.keep_weights: seed {seed} is not among seeds {list(group.seeds)}"
-        if group.select is not None:
-            yield from _dangling_select(study, name, group.select)
-    for entry in study.bench.runs:
-        group_name, _, run = entry.partition("/")
-        if group_name not in study.groups or run not in study.groups[group_name].runs:
-            known = [f"{g}/{r}" for g, row in study.groups.items() for r in row.runs]
-            yield f"bench.runs: {entry!r} is not a run{suggest(entry, known)}; expected group/run"
+def _dangling(raw: dict[str, Any]) -> Iterator[str]:
+    """References that lead nowhere. Works on plain data, so that they are told together with every other mistake."""
+    corpora, datasets, groups = (_rows(raw.get(key)) for key in ("corpora", "datasets", "groups"))
+    for name, dataset in datasets.items():
+        corpus = dataset.get("corpus")
+        if isinstance(corpus, str) and corpus not in corpora:
+            yield f"datasets.{name}.corpus = {corpus!r}: no such corpus{suggest(corpus, corpora)}"
+    for name, group in groups.items():
+        at, data, seeds = f"groups.{name}", group.get("data"), group.get("seeds")
+        if isinstance(data, str) and data not in datasets:
+            yield f"{at}.data = {data!r}: no such dataset{suggest(data, datasets)}"
+        for run, row in _rows(group.get("runs")).items():
+            for seed in _items(row.get("keep_weights")):
+                if isinstance(seeds, list) and seed not in seeds:
+                    yield f"{at}.runs.{run}.keep_weights: seed {seed} is not among seeds {seeds}"
+        if isinstance(group.get("select"), dict):
+            yield from _dangling_select(groups, name, group["select"])
+    runs = [f"{name}/{run}" for name, group in groups.items() for run in _rows(group.get("runs"))]
+    for entry in _items(_rows({"bench": raw.get("bench")}).get("bench", {}).get("runs")):
+        if entry not in runs:
+            yield f"bench.runs: {entry!r} is not a run{suggest(entry, runs)}; expected group/run"
 
 
-def _dangling_select(study: Study, name: str, select: Select) -> Iterator[str]:
-    at = f"groups.{name}.select"
-    if select.group not in study.groups or select.group == name:
-        yield f"{at}.group = {select.group!r}: no such other group{suggest(select.group, study.groups)}"
+def _dangling_select(groups: dict[str, dict[str, Any]], name: str, select: dict[str, Any]) -> Iterator[str]:
+    at, searched = f"groups.{name}.select", select.get("group")
+    if searched not in groups or searched == name:
+        yield f"{at}.group = {searched!r}: no such other group{suggest(searched, groups)}"
         return
-    for run in study.groups[name].runs:
-        if run not in select.among:
+    among = select.get("among") if isinstance(select.get("among"), dict) else {}
+    known = _rows(groups[searched].get("runs"))
+    for run in _rows(groups[name].get("runs")):
+        if run not in among:
             yield f"{at}.among: names no candidates for run {run!r}"
-    for run, candidates in select.among.items():
-        for candidate in candidates:
-            if candidate not in study.groups[select.group].runs:
-                hint = suggest(candidate, study.groups[select.group].runs)
-                yield f"{at}.among.{run}: {candidate!r} is not a run of group {select.group}{hint}"
+    for run, candidates in among.items():
+        for candidate in _items(candidates):
+            if candidate not in known:
+                yield f"{at}.among.{run}: {candidate!r} is not a run of group {searched}{suggest(candidate, known)}"
+
+
+def _rows(node: Any) -> dict[str, dict[str, Any]]:
+    """The entries of a mapping that are mappings themselves; none where it is no mapping."""
+    return {key: row for key, row in node.items() if isinstance(row, dict)} if isinstance(node, dict) else {}
+
+
+def _items(node: Any) -> list[Any]:
+    return node if isinstance(node, list) else []
 
 
 def _known(names: dict[str, Any], name: str, what: str) -> None:
@@ -419,6 +429,8 @@ def _explain(item: Any, raw: Any) -> str:
         return f"{key}: unknown key{suggest(location[-1], known)}"
     if kind == "missing":
         return f"{key}: missing; every key that can move a number must be given"
+    if kind == "value_error":
+        return f"{key}: {item['ctx']['error']}"
     shown = json.dumps(value, default=str) if not isinstance(value, dict | tuple) else "..."
     message = expectation(item)
     hint = ""
@@ -445,8 +457,6 @@ def expectation(item: Any) -> str:
         return f"expected one of {context.get('expected') or context.get('expected_tags')}"
     if kind == "union_tag_not_found":
         return f"needs the key {context.get('discriminator')}"
-    if kind == "value_error":
-        return str(context["error"])
     return str(item["msg"])
 
 

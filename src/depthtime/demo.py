@@ -81,7 +81,11 @@ def _mirror(source: Path, target: Path) -> None:
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    return (p for p in sorted(folder.rglob("*")) if p.is_file() and "__pycache__" not in p.parts and ".egg-info" not in str(p))
+    return (
+        p
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and "__pycache__" not in p.parts and ".egg-info" not in str(p)
+    )
 
 
 def _shown(path: Path) -> str:

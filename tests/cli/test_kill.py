@@ -8,9 +8,14 @@ import sys
 import time
 
 import pytest
+
 import small_study
 
-LONG = [("max_steps: 24", "max_steps: 400"), ("eval_every: 12", "eval_every: 20"), ("warmup_steps: 6", "warmup_steps: 40")]
+LONG = [
+    ("max_steps: 24", "max_steps: 400"),
+    ("eval_every: 12", "eval_every: 20"),
+    ("warmup_steps: 6", "warmup_steps: 40"),
+]
 
 
 def _outputs(workspace):

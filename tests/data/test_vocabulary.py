@@ -109,8 +109,3 @@ def test_a_standard_vocabulary_larger_than_the_corpus_is_refused():
         standard(5, "a b <eos>")
     with pytest.raises(DataError, match="expected at most 4"):
         standard(5, "a b <eos>", "z")
-
-
-def test_a_vocabulary_survives_json():
-    words, _ = standard(3, "a b <eos>")
-    assert Vocabulary.from_json(words.as_json()) == words

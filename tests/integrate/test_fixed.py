@@ -2,11 +2,11 @@ import math
 
 import pytest
 import torch
-from known_odes import linear_system
 
 from depthtime.errors import SolveError
 from depthtime.integrate.fixed import solve_fixed
 from depthtime.integrate.tableaus import EULER, RK4, TABLEAUS
+from known_odes import linear_system
 
 SCHEMES = pytest.mark.parametrize("tableau", TABLEAUS.values(), ids=lambda s: s.name)
 
@@ -33,9 +33,7 @@ def test_time_reaches_the_field_at_the_nodes(tableau):
 
     exact = 1.5 * math.e + 0.5 * (math.sin(1) - math.cos(1))
     y0 = torch.tensor([1.0], dtype=torch.float64)
-    errors = [
-        abs(solve_fixed(f, y0, tableau=tableau, num_steps=n).y.item() - exact) for n in (32, 64)
-    ]
+    errors = [abs(solve_fixed(f, y0, tableau=tableau, num_steps=n).y.item() - exact) for n in (32, 64)]
     assert math.log2(errors[0] / errors[1]) == pytest.approx(tableau.order, abs=0.1)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_study import PARAMS, Workspace, build, kill, script
+from toy_study import Workspace, build, kill, script
 
 CORE = {f"train_core@{run}-{seed}" for run in ("discrete", "ode") for seed in (1, 2)}
 ALL = {"fetch@tale", "prepare@small", *CORE, "train_extra@discrete-1", "analyse_core", "analyse_extra", "report"}
@@ -68,48 +68,37 @@ def change_parameter(study: Workspace) -> None:
     study.edit("params.yaml", "num_steps: 4", "num_steps: 8")
 
 
-def add_dependency(study: Workspace) -> None:
-    study.edit("dvc.yaml", "deps: [results/records/core, ", "deps: [results/records/core, text.txt, ")
+def add_dependency_key_and_command(study: Workspace) -> None:
+    """One of each, to three stages."""
+    study.edit("dvc.yaml", "results/analysis/extra.json, src", "results/analysis/extra.json, text.txt, src")
+    study.edit("dvc.yaml", "params: [groups.extra]", "params: [groups.extra, bench.rounds]")
+    study.edit("dvc.yaml", "cmd: python src/toy/analyse.py core", "cmd: python src/toy/analyse.py core --again")
 
 
-def add_parameter_key(study: Workspace) -> None:
-    study.edit("dvc.yaml", "params: [groups]", "params: [groups, bench.rounds]")
-
-
-def change_command(study: Workspace) -> None:
-    study.edit("dvc.yaml", "cmd: python src/toy/report.py", "cmd: python src/toy/report.py --again")
-
-
-def add_seed(study: Workspace) -> None:
+def add_seed_and_run(study: Workspace) -> None:
     study.edit("params.yaml", "seeds: [1, 2]", "seeds: [1, 2, 3]")
+    discrete = "      discrete: {model: discrete, layers: 3, keep_weights: []}\n"
+    study.edit("params.yaml", f"{discrete}bench", f"{discrete}{discrete.replace('discrete:', 'deep:')}bench")
 
 
-def drop_seed(study: Workspace) -> None:
+def drop_seed_and_run(study: Workspace) -> None:
     study.edit("params.yaml", "seeds: [1, 2]", "seeds: [1]")
-
-
-def add_run(study: Workspace) -> None:
-    study.edit("params.yaml", "runs:\n      discrete: {", "runs:\n      deep: {model: discrete, layers: 9, keep_weights: []}\n      discrete: {")
-
-
-def drop_run(study: Workspace) -> None:
-    path = study.path("params.yaml")
-    path.write_text("".join(line for line in path.read_text().splitlines(True) if "ode: {" not in line).replace("core/ode", "core/discrete"))
+    study.edit("params.yaml", "core/ode", "core/discrete")
+    lines = study.path("params.yaml").read_text().splitlines(keepends=True)
+    study.path("params.yaml").write_text("".join(line for line in lines if "ode: {" not in line))
 
 
 def change_text(study: Workspace) -> None:
     study.path("text.txt").write_text("another tale\n")
 
 
+ADDED = {"train_core@discrete-3", "train_core@ode-3", "train_extra@deep-1"}
+AFTER_ALL = {"analyse_core", "analyse_extra", "report"}
 EDITS: list[tuple[Callable[[Workspace], None], set[str]]] = [
     (change_parameter, ONE_RUN),
-    (add_dependency, {"analyse_core", "report"}),
-    (add_parameter_key, {"report"}),
-    (change_command, {"report"}),
-    (add_seed, {"train_core@discrete-3", "train_core@ode-3", "analyse_core", "report"}),
-    (drop_seed, {"analyse_core", "report"}),
-    (add_run, {"train_core@deep-1", "train_core@deep-2", "train_extra@deep-1", "analyse_core", "analyse_extra", "report"}),
-    (drop_run, {"analyse_core", "report"}),
+    (add_dependency_key_and_command, AFTER_ALL),
+    (add_seed_and_run, {*ADDED, *AFTER_ALL}),
+    (drop_seed_and_run, {"analyse_core", "report"}),
     (change_text, ALL),
 ]
 
@@ -130,13 +119,13 @@ def test_both_tools_run_the_same_stages_after(
 
 def test_dropped_results_are_moved_aside_and_no_longer_counted(study: Workspace) -> None:
     kept = study.path("results/records/core/ode/2.json").read_bytes()
-    drop_seed(study)
+    study.edit("params.yaml", "seeds: [1, 2]", "seeds: [1]")
     study.snakemake()
     assert study.path("results/dropped/records/core/ode/2.json").read_bytes() == kept
     assert study.path("results/dropped/runs/core/ode/2/history.csv").exists()
     assert not study.path("results/records/core/ode/2.json").exists()
     assert study.dvc_is_clean()
-    study.edit("params.yaml", "seeds: [1]\n    model: &model", "seeds: [1, 2]\n    model: &model")
+    study.edit("params.yaml", "seeds: [1]\n    model: &", "seeds: [1, 2]\n    model: &")
     assert study.snakemake() == {"train_core@discrete-2", "train_core@ode-2", "analyse_core", "report"}
     assert study.path("results/records/core/ode/2.json").read_bytes() == kept
 
@@ -226,7 +215,8 @@ def test_what_a_killed_snakemake_had_finished_is_recorded_by_the_next(study: Wor
 def test_forcing_a_rule_runs_it_and_what_lies_below_and_no_more(study: Workspace) -> None:
     assert study.snakemake("--forcerun", "analyse_extra") == {"analyse_extra", "report"}
     assert study.snakemake("--force", "results/analysis/core.json") == {"analyse_core"}
-    assert study.snakemake("--forceall", "extra") == {"fetch@tale", "prepare@small", "train_extra@discrete-1", "analyse_extra"}
+    above = {"fetch@tale", "prepare@small", "train_extra@discrete-1"}
+    assert study.snakemake("--forceall", "extra") == {*above, "analyse_extra"}
     assert study.dvc_is_clean()
     assert study.snakemake_is_clean()
 
@@ -234,7 +224,8 @@ def test_forcing_a_rule_runs_it_and_what_lies_below_and_no_more(study: Workspace
 def test_conflict_markers_in_dvc_lock_are_named_in_one_line(study: Workspace) -> None:
     lock = study.path("dvc.lock")
     lines = lock.read_text().splitlines(True)
-    lock.write_text("".join([*lines[:5], "<<<<<<< HEAD\n", *lines[5:9], "=======\n", *lines[5:9], ">>>>>>> other\n", *lines[9:]]))
+    ours, theirs = ["<<<<<<< HEAD\n", *lines[5:9]], ["=======\n", *lines[5:9], ">>>>>>> other\n"]
+    lock.write_text("".join([*lines[:5], *ours, *theirs, *lines[9:]]))
     said = study.call("snakemake", "-n", ok=False)
     assert "dvc.lock: line 6 is a git conflict marker" in said
     assert "Traceback" not in said
@@ -244,7 +235,8 @@ def test_conflict_markers_in_dvc_lock_are_named_in_one_line(study: Workspace) ->
 
 
 def test_configuration_mistakes_stop_snakemake_with_our_messages_all_at_once(study: Workspace) -> None:
-    study.path("params.yaml").write_text(PARAMS.replace("max_steps: 5", 'max_step: "5"').replace("batch_size: 1", "batch_size: 0"))
+    study.edit("params.yaml", "max_steps: 5", "max_step: 5")
+    study.edit("params.yaml", "      batch_size: 1", "      batch_size: 0")
     said = study.call("snakemake", "-n", ok=False)
     assert "unknown key; did you mean max_steps?" in said
     assert "batch_size = 0" in said

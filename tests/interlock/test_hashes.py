@@ -50,7 +50,17 @@ def test_files_that_are_not_here_can_count_as_recorded() -> None:
 
 def test_a_folder_hash_equals_dvcs_with_odd_names_and_ignored_files() -> None:
     Path(".dvcignore").write_text("__pycache__/\n*.pyc\n.snakemake_timestamp\n")
-    for name in ("é è.txt", "B.txt", "a.txt", "z/ü/deep.txt", "a-b.txt", "a/b.txt", "__pycache__/m.py", "n.pyc", ".snakemake_timestamp"):
+    for name in (
+        "é è.txt",
+        "B.txt",
+        "a.txt",
+        "z/ü/deep.txt",
+        "a-b.txt",
+        "a/b.txt",
+        "__pycache__/m.py",
+        "n.pyc",
+        ".snakemake_timestamp",
+    ):
         write(f"d/{name}", name)
     script = (
         "from dvc.repo import Repo\n"

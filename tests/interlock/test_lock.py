@@ -53,7 +53,10 @@ def test_what_equals_dvc_lock_is_settled(stages: Stages) -> None:
     [
         (replace(MAKE, cmd="make"), "command: make -> make it"),
         (replace(MAKE, params={**PARAMS, "rate": 2e-3}), "parameter rate: 0.002 -> 0.001"),
-        (replace(MAKE, params={**PARAMS, "model": {"width": 8, "deep": {"heads": 4}}}), "parameter model.deep.heads: 4 -> 2"),
+        (
+            replace(MAKE, params={**PARAMS, "model": {"width": 8, "deep": {"heads": 4}}}),
+            "parameter model.deep.heads: 4 -> 2",
+        ),
         (replace(MAKE, params={"rate": 1e-3}), "parameter model: new"),
         (replace(MAKE, params={**PARAMS, "old": 1}), "parameter old: no longer read"),
         (replace(MAKE, deps={}), "dependency in.txt: new"),
@@ -85,7 +88,9 @@ def test_an_absent_output_counts_as_recorded_but_never_as_received(stages: Stage
     assert not Freshness(stages, {}, LOCK).is_settled("make")
     Path("made").rmdir()
     assert Freshness(stages, LOCK, {}).is_settled("read")
-    assert not Freshness(stages, {"make": replace(MAKE, outs={"made/a.json": "0"}), "read": READ}, {}).is_settled("read")
+    assert not Freshness(stages, {"make": replace(MAKE, outs={"made/a.json": "0"}), "read": READ}, {}).is_settled(
+        "read"
+    )
 
 
 def test_an_undeclared_file_in_a_folder_counts_as_it_does_for_dvc(stages: Stages) -> None:
@@ -103,10 +108,12 @@ def test_values_written_by_dvc_are_read_back_equal(tmp_path: Path) -> None:
     from dvc.utils.serialize import dumps_yaml
 
     values = {
-        "small": 1e-8, "large": 1e22, "three": 1e-3, "whole": 3, "yes": True, "none": None, "list": [1, 2.5, [True, "a"]],
+        "small": 1e-8, "large": 1e22, "three": 1e-3, "whole": 3, "yes": True, "none": None,
+        "list": [1, 2.5, [True, "a"]],
         "on": "on", "no": "no", "off": "off", "y": "y", "time": "12:30:45", "date": "2020-01-01", "text number": "1e-3",
         "octal": "0o17", "hex": "0x1f", "zero": "010", "under": "1_000", "tilde": "~", "equal": "=", "merge": "<<",
-        "dot": ".5", "plus": "+1", "empty": "", "colon": "a: b", "accent": "é", "negative zero": -0.0, "nested": {"a": {"b": 1e-9}},
+        "dot": ".5", "plus": "+1", "empty": "", "colon": "a: b", "accent": "é", "negative zero": -0.0,
+        "nested": {"a": {"b": 1e-9}},
     }  # fmt: skip
     path = tmp_path / "dvc.lock"
     row = {"cmd": "run", "params": {"params.yaml": values}}
@@ -123,7 +130,10 @@ def test_no_lock_file_means_nothing_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("schema: '2.0'\nstages:\n<<<<<<< HEAD\n  a: 1\n=======\n", r"dvc\.lock: line 3 is a git conflict marker; take one side"),
+        (
+            "schema: '2.0'\nstages:\n<<<<<<< HEAD\n  a: 1\n=======\n",
+            r"dvc\.lock: line 3 is a git conflict marker; take one side",
+        ),
         ("stages: [1", r"dvc\.lock: damaged .*git checkout"),
         ("stages: {a: {deps: []}}", r"dvc\.lock: damaged \('cmd'\)"),
         ("- 1", r"dvc\.lock: damaged"),

@@ -90,12 +90,20 @@ stages:
 def _tools() -> dict[str, str]:
     import os
 
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "DVC_NO_ANALYTICS": "1"}
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DVC_NO_ANALYTICS": "1",
+    }
 
 
 def test_each_stage_has_its_rule_and_each_group_its_target() -> None:
     done = subprocess.run(
-        [Path(sys.executable).parent / "snakemake", "--list-rules", "--quiet"], cwd=ROOT, capture_output=True, text=True, check=True
+        [Path(sys.executable).parent / "snakemake", "--list-rules", "--quiet"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     rules = set(done.stdout.split())
     stages = read_stages(ROOT / "params.yaml", ROOT / "dvc.yaml")
@@ -115,10 +123,22 @@ def read(tmp_path: Path, stages: str) -> Stages:
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
-        ("  a: {cmd: 'run ${groups.cor.data}'}", r"stages\.a\.cmd: \$\{groups\.cor\.data\}: params\.yaml has no key groups\.cor; did you mean core\?"),
-        ("  a: {cmd: run, params: [groups.core.seed]}", r"stages\.a\.params: params\.yaml has no key groups\.core\.seed; did you mean seeds\?"),
-        ("  a: {cmd: run, matrix: {run: '${groups.core.rums}'}}", r"stages\.a\.matrix\.run: .* no key groups\.core\.rums; did you mean runs\?"),
-        ("  a: {cmd: 'run ${item.sed}', matrix: {seed: [1]}}", r"stages\.a\.cmd: \$\{item\.sed\}: the matrix has no axis sed; did you mean seed\?"),
+        (
+            "  a: {cmd: 'run ${groups.cor.data}'}",
+            r"stages\.a\.cmd: \$\{groups\.cor\.data\}: params\.yaml has no key groups\.cor; did you mean core\?",
+        ),
+        (
+            "  a: {cmd: run, params: [groups.core.seed]}",
+            r"stages\.a\.params: params\.yaml has no key groups\.core\.seed; did you mean seeds\?",
+        ),
+        (
+            "  a: {cmd: run, matrix: {run: '${groups.core.rums}'}}",
+            r"stages\.a\.matrix\.run: .* no key groups\.core\.rums; did you mean runs\?",
+        ),
+        (
+            "  a: {cmd: 'run ${item.sed}', matrix: {seed: [1]}}",
+            r"stages\.a\.cmd: \$\{item\.sed\}: the matrix has no axis sed; did you mean seed\?",
+        ),
         ("  a: {cmd: run, matrix: {seed: '${n}'}}", r"stages\.a\.matrix\.seed: .* neither a list nor a mapping"),
         ("  a: {cmd: 'run ${groups.core.seeds}'}", r"stages\.a\.cmd: .* is a list, expected one value"),
         ("  a: {cmd: run, outs: [./x.json]}", r"stages\.a: './x\.json' is not a plain path"),
@@ -126,10 +146,19 @@ def read(tmp_path: Path, stages: str) -> Stages:
         ("  a: {cmd: run, wdir: sub}", r"stages\.a\.wdir: not used here"),
         ("  a: {foreach: [1], do: {cmd: run}}", r"stages\.a: .*foreach is not used here, write matrix"),
         ("  a: {cmd: [one, two]}", r"stages\.a\.cmd: expected text"),
-        ("  a: {cmd: run, outs: [x.json: {persist: true}]}", r"stages\.a\.outs: x\.json: option persist is not used here"),
-        ("  a: {cmd: run, params: [other.yaml: [n]]}", r"stages\.a\.params: other\.yaml: expected dotted keys of params\.yaml only"),
+        (
+            "  a: {cmd: run, outs: [x.json: {persist: true}]}",
+            r"stages\.a\.outs: x\.json: option persist is not used here",
+        ),
+        (
+            "  a: {cmd: run, params: [other.yaml: [n]]}",
+            r"stages\.a\.params: other\.yaml: expected dotted keys of params\.yaml only",
+        ),
         ("  a: {cmd: run, outs: [x.json]}\n  b: {cmd: walk, outs: [x.json]}", r"x\.json is an output of a and of b"),
-        ("  a: {cmd: run, outs: [x]}\n  b: {cmd: walk, outs: [x/y.json]}", r"x/y\.json lies inside x, which is an output too"),
+        (
+            "  a: {cmd: run, outs: [x]}\n  b: {cmd: walk, outs: [x/y.json]}",
+            r"x/y\.json lies inside x, which is an output too",
+        ),
     ],
 )
 def test_a_mistake_names_file_stage_and_key(stages: str, message: str, tmp_path: Path) -> None:

@@ -17,16 +17,42 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PARAMS = """
 corpora:
-  tale: {source: "file:text.txt", sha256: null}
+  tale: {source: "file:text.txt", local_dir: null, mirrors: [], sha256: null}
 datasets:
-  small: &small {corpus: tale, protocol: continuumlm, vocabulary: frequency, vocabulary_size: 10, window: 4, split: hash, train_fraction: 0.9, split_seed: 0, keep_multiple: 1}
+  small:
+    corpus: tale
+    protocol: continuumlm
+    vocabulary: frequency
+    vocabulary_size: 10
+    window: 4
+    split: hash
+    train_fraction: 0.9
+    split_seed: 0
+    keep_multiple: 1
 ngram: {heldout_fraction: 0.1, alphas: [1.0], orders: [2]}
 groups:
   core:
     data: small
     seeds: [1, 2]
     model: &model {width: 8, heads: 2, ff_width: 8, positions: fixed, embedding_std: 1.0}
-    train: &train {max_steps: 5, batch_size: 1, batch_order: seeded, optimizer: adam, learning_rate: 1e-3, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, schedule: constant, warmup_steps: 1, final_fraction: 1.0, clip_norm: null, eval_every: 5, eval_batch_size: 1, precision: float32, device: cpu, threads: 1}
+    train: &train
+      max_steps: 5
+      batch_size: 1
+      batch_order: seeded
+      optimizer: adam
+      learning_rate: 1e-3
+      betas: [0.9, 0.999]
+      eps: 1e-8
+      weight_decay: 0.0
+      schedule: constant
+      warmup_steps: 1
+      final_fraction: 1.0
+      clip_norm: null
+      eval_every: 5
+      eval_batch_size: 1
+      precision: float32
+      device: cpu
+      threads: 1
     runs:
       discrete: {model: discrete, layers: 3, keep_weights: []}
       ode: {model: continuous, solver: rk4, num_steps: 4, gradient: direct, t0: 0.0, t1: 1.0, keep_weights: []}
@@ -96,7 +122,6 @@ HEAD = '''
 import hashlib, json, os, sys, time
 from pathlib import Path
 from depthtime.config import read_yaml
-from depthtime.interlock.leftovers import move_leftovers
 from depthtime.interlock.receipts import receipt
 
 def text_of(*paths):
@@ -137,24 +162,24 @@ write(f"results/records/{group}/{run}/{seed}.json", {"digest": digest})
     "analyse": """
 group = sys.argv[1]
 row = params["groups"][group]
-write(f"results/analysis/{group}.json", [text_of(f"results/records/{group}/{run}/{seed}.json") for run in row["runs"] for seed in row["seeds"]])
+names = [f"results/records/{group}/{run}/{seed}.json" for run in row["runs"] for seed in row["seeds"]]
+write(f"results/analysis/{group}.json", [text_of(name) for name in names])
 """,
     "report": """
 write("results/tables/main.md", [text_of(f"results/analysis/{group}.json") for group in ("core", "extra")])
 """,
 }
 
-TAIL = '''
+TAIL = """
 with open(os.environ.get("TOY_TRACE", os.devnull), "a") as file:
     file.write(stage.address + "\\n")
-'''
+"""
 
 
 def script(name: str) -> str:
     """The source of one stage's script."""
-    before = "move_leftovers()\n" if name == "analyse" else ""
     body = "".join(f"    {line}\n" for line in (BODIES[name] + TAIL).strip().splitlines())
-    return f"{HEAD}{before}with receipt(command) as stage:\n{body}"
+    return f"{HEAD}with receipt(command) as stage:\n{body}"
 
 
 def build(folder: Path) -> Workspace:
@@ -206,7 +231,12 @@ class Workspace:
     def call(self, *command: str, ok: bool = True, **extra: str) -> str:
         """Run a command; its output. `ok`: whether it must succeed or fail."""
         done = subprocess.run(
-            command, cwd=self.folder, env=self.environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=self.folder,
+            env=self.environment(**extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         self.output = done.stdout
         assert (done.returncode == 0) is ok, f"{' '.join(command)} -> {done.returncode}\n{done.stdout}"
@@ -252,10 +282,9 @@ class Workspace:
 
     def start(self, *command: str, **extra: str) -> subprocess.Popen[str]:
         """Run a command in its own process group, without waiting."""
-        return subprocess.Popen(
-            command, cwd=self.folder, env=self.environment(**extra), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            text=True, start_new_session=True,
-        )  # fmt: skip
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        environment = self.environment(**extra)
+        return subprocess.Popen(command, cwd=self.folder, env=environment, text=True, start_new_session=True, **quiet)
 
     def wait_for(self, name: str, timeout_s: float = 30.0) -> None:
         """Until a file is there."""

@@ -1,7 +1,5 @@
 import pytest
 import torch
-from small_models import CLASSES, DISCRETE, ODE, POSITIONS, SIZES, model
-from tolerances import ROUNDING
 from torch import nn
 
 from depthtime.config import ContinuousRun, ModelSizes
@@ -9,6 +7,8 @@ from depthtime.integrate.fixed import solve_fixed
 from depthtime.integrate.tableaus import EULER
 from depthtime.models.block import PostNormBlock
 from depthtime.models.language_model import sinusoids
+from small_models import CLASSES, DISCRETE, ODE, POSITIONS, SIZES, model
+from tolerances import ROUNDING
 
 KINDS = pytest.mark.parametrize("run", [DISCRETE, ODE], ids=["discrete", "ode"])
 
@@ -48,7 +48,8 @@ def test_every_parameter_gets_a_gradient(run):
     network = model(run)
     nn.functional.cross_entropy(network(_tokens(8)).flatten(0, 1), _tokens(8, seed=2).flatten()).backward()
     for name, parameter in network.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
 
 
 def test_euler_steps_equal_a_stack_of_tied_blocks_with_residual():

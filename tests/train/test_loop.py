@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from small_models import DISCRETE, ODE, RECIPE, model, windows
 
 from depthtime.errors import RecordError, TrainingError
 from depthtime.train.checkpoint import dump_weights, load_weights
 from depthtime.train.loop import fit
 from depthtime.train.run import COLUMNS, _history_csv
 from depthtime.train.schedule import learning_rate_at
+from small_models import DISCRETE, ODE, RECIPE, model, windows
 
 TRAIN, VALID = windows(40), windows(9, seed=1)
 COSINE = RECIPE.model_copy(
@@ -33,7 +33,10 @@ def test_resuming_changes_nothing(run, recipe, tmp_path):
     assert dump_weights(resumed.model) == dump_weights(whole.model)
     assert resumed.progress.history == whole.progress.history
     assert resumed.progress.curve == whole.progress.curve
-    assert (resumed.progress.best_step, resumed.progress.best_nll) == (whole.progress.best_step, whole.progress.best_nll)
+    assert (resumed.progress.best_step, resumed.progress.best_nll) == (
+        whole.progress.best_step,
+        whole.progress.best_nll,
+    )
     assert all(torch.equal(resumed.best[name], tensor) for name, tensor in whole.best.items())
 
     def tensors(path):

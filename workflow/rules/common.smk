@@ -1,21 +1,27 @@
-"""Reads params.yaml and dvc.yaml once, and stops here with every mistake in them. No rules, no science."""
+"""Reads params.yaml and dvc.yaml once, and stops with every mistake in them at once.
+
+Holds what Snakemake adds to a stage of dvc.yaml: threads, memory, GPU, caption. No science.
+"""
 
 import os
 import sys
+from pathlib import Path
 
 from depthtime.config import load_params
 from depthtime.errors import DepthtimeError
 from depthtime.interlock import recording
-from depthtime.interlock.rules import Plan, count_gpus, total_memory_mb
+from depthtime.interlock.gpus import visible_gpus
+from depthtime.interlock.rules import Plan, total_memory_mb
 
 if config:
+    given = " ".join(f"{key}={value}" for key, value in config.items())
     sys.exit(
-        f"--config {' '.join(f'{key}={value}' for key, value in config.items())}: not read here, so that the record "
-        "of a run is complete; edit params.yaml instead"
+        f"--config {given}: not read here; edit params.yaml, which is recorded with the results"
     )
 
 # commands find the programs beside the Python that runs Snakemake, also where .venv was not activated
-os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]))
+tools = str(Path(sys.executable).parent)
+os.environ.update(PATH=os.pathsep.join([tools, os.environ.get("PATH", os.defpath)]))
 
 try:
     STUDY = load_params()
@@ -25,21 +31,19 @@ except DepthtimeError as error:
 
 PLAN = Plan(FRESHNESS.stages, FRESHNESS, ancient=ancient, directory=directory)
 PLAN.is_writer = workflow.is_main_process
-RULES = list(PLAN.stages.patterns)
-TRAINING = {f"train_{group}": group for group in STUDY.groups if f"train_{group}" in RULES}
-DATA = [rule for rule in RULES if rule in ("fetch", "prepare", "ngram")]
-REPORT = [rule for rule in RULES if rule == "report"]
-EVALUATION = [rule for rule in RULES if rule not in {*DATA, *TRAINING, *REPORT}]
+STAGES = list(PLAN.stages.patterns)
+TRAINING = {f"train_{group}": row.train for group, row in STUDY.groups.items()}
+MEASURING = {*TRAINING, "bench"}
 
-GPUS = count_gpus()
-for name, amount in {"gpu": GPUS, "mem_mb": total_memory_mb()}.items():
-    if amount and name not in workflow.global_resources:
-        workflow.register_resource(name, amount)  # internal; snakemake is pinned
+GPUS = len(visible_gpus())
+for resource, amount in {"gpu": GPUS, "mem_mb": total_memory_mb()}.items():
+    if amount and resource not in workflow.global_resources:
+        workflow.register_resource(resource, amount)  # internal; snakemake is pinned
 
 
-def inputs(rule):
-    """Input function of a rule; asked while the graph is built, when Snakemake knows what is forced."""
-    of = PLAN.inputs(rule)
+def inputs(stage):
+    """Input function of a stage; asked while the graph is built, when Snakemake knows what is forced."""
+    of = PLAN.inputs(stage)
 
     def after_forcing(wildcards):
         learn_forced()
@@ -54,42 +58,62 @@ def learn_forced():
     if settings is None or PLAN.forced:
         return
     if settings.forceall:
-        PLAN.force(RULES)
-    elif settings.forcerun or settings.forcetargets:
-        PLAN.force([*settings.forcerun, *(settings.targets if settings.forcetargets else ())])
+        PLAN.force(STAGES)
+    else:
+        PLAN.force(
+            [*settings.forcerun, *(settings.targets if settings.forcetargets else ())]
+        )
 
 
 def everything(wildcards):
-    """All outputs. Before a real run, first records what an earlier, killed one has finished."""
-    if workflow.executor_plugin is not None and not workflow.dryrun and not workflow.touch:
-        unrecorded = [at for at in PLAN.stages if FRESHNESS.is_settled(at) and not FRESHNESS.is_recorded(at)]
-        if unrecorded and workflow.is_main_process:
-            recording.record_after_run()
-    return PLAN.targets(RULES)
+    """All results. A real run first records what an earlier one, killed, has finished."""
+    is_run = (
+        workflow.executor_plugin is not None
+        and not workflow.dryrun
+        and not workflow.touch
+    )
+    if is_run and workflow.is_main_process and FRESHNESS.unrecorded():
+        recording.record_after_run()
+    return PLAN.targets(STAGES)
 
 
 def of_group(group):
-    """The outputs of a group: its runs, its selection, its analysis."""
-    return PLAN.targets(rule for rule in RULES if rule.partition("_")[2] == group)
+    """The results of a group: its runs, its selection, its analysis."""
+    return PLAN.targets(stage for stage in STAGES if stage.partition("_")[2] == group)
 
 
-def memory_mb(rule):
-    return 4000 if rule in TRAINING else 2000
+def outputs(stage):
+    """Outputs, with a caption in `snakemake --report` where workflow/report has one."""
+    return [with_caption(out) for out in PLAN.outputs(stage)]
 
 
-def gpu_share(rule):
-    """A training or a bench takes one GPU, where there are any; else they would wait for each other in vain."""
-    return {"gpu": 1} if GPUS and (rule in TRAINING or rule == "bench") else {}
+def with_caption(out):
+    caption = Path(workflow.basedir) / "workflow/report" / f"{Path(out).stem}.rst"
+    if not caption.exists() or Path(out).suffix == ".csv":
+        return out
+    captioned = report(out, caption=str(caption), category=Path(out).parent.name)
+    return captioned
 
 
-def threads_of(rule):
-    """Training: what params.yaml says. The bench takes the whole machine, so that it runs alone."""
-    if rule in TRAINING:
-        return STUDY.groups[TRAINING[rule]].train.threads
-    return (lambda wildcards: workflow.cores) if rule == "bench" else 1
+def threads_of(stage):
+    """Training: what params.yaml says. The bench takes all cores, so that it runs alone."""
+    if stage in TRAINING:
+        return TRAINING[stage].threads
+    return (lambda wildcards: workflow.cores) if stage == "bench" else 1
+
+
+def memory_mb(stage):
+    return 2000 if stage in MEASURING else 1000
+
+
+def gpu_share(stage):
+    """One GPU each, where there are any; without them the resource would only make jobs wait."""
+    return {"gpu": 1} if GPUS and stage in MEASURING else {}
 
 
 def refuse_beside_dvc():
     command = recording.running_dvc()
     if command:
-        sys.exit(f"`{command}` is running stages in this folder; wait for it to end, then run `snakemake` again")
+        sys.exit(
+            f"`{command}` runs stages in this folder; wait until it ends, then run `snakemake` again"
+        )

@@ -1,6 +1,8 @@
 """`snakemake core`: one target a group. `snakemake variants`: every group but core."""
 
-for group in TRAINING.values():
+VARIANTS = [group for group in STUDY.groups if group != "core"]
+
+for group in STUDY.groups:
 
     rule:
         name:
@@ -11,4 +13,4 @@ for group in TRAINING.values():
 
 rule variants:
     input:
-        [out for group in TRAINING.values() if group != "core" for out in of_group(group)],
+        [out for group in VARIANTS for out in of_group(group)],

@@ -1,4 +1,4 @@
-"""Results of dropped runs and seeds: moved aside by the next analysis, never deleted, never counted."""
+"""Results of dropped runs and seeds: moved aside before the next analysis, never deleted, never counted."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from ruamel.yaml.resolver import implicit_resolvers
@@ -37,7 +37,7 @@ class Entry:
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """PyYAML's fast loader with the words of YAML 1.2, which DVC writes: 1e-08 is a number, `on` is text."""
 
-    yaml_implicit_resolvers: dict[str, list[Any]] = {}
+    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {}
 
 
 for _versions, _tag, _pattern, _first in implicit_resolvers:
@@ -56,16 +56,17 @@ def read_lock(path: Path = LOCK) -> dict[str, Entry]:
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:
-        raise InterlockError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); restore it from git") from None
+        what = f"not UTF-8 text ({error.reason} at byte {error.start})"
+        raise InterlockError(f"{path}: {what}; restore it with `git checkout {path}`") from None
     marker = CONFLICT.search(text)
     if marker:
         line = text.count("\n", 0, marker.start()) + 1
         raise InterlockError(
-            f"{path}: line {line} is a git conflict marker; take one side (`git checkout --ours {path}` or `--theirs`), "
-            "then run `snakemake --cores all`, which reruns and records what that side does not match"
+            f"{path}: line {line} is a git conflict marker; take one side (`git checkout --ours {path}`, or --theirs), "
+            "then run `snakemake`, which reruns and records what that side does not match"
         )
     try:
-        rows = (yaml.load(text, Loader=_Loader) or {}).get("stages") or {}  # noqa: S506 - a safe loader
+        rows = (yaml.load(text, Loader=_Loader) or {}).get("stages") or {}
         return {str(address): _entry(row) for address, row in rows.items()}
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         what = " ".join(str(error).split())[:200]
@@ -106,6 +107,10 @@ class Freshness:
             above = [] if stage.frozen else self.stages.upstream(stage)
             self._settled[address] = own and all(self.is_settled(up) for up in above)
         return self._settled[address]
+
+    def unrecorded(self) -> list[str]:
+        """Stages that have run and that dvc.lock does not hold yet, with all above them in order."""
+        return [address for address in self.stages if self.is_settled(address) and not self.is_recorded(address)]
 
     def changes(self, address: str) -> list[str]:
         """What differs from dvc.lock, a line each; empty when nothing does."""
@@ -179,8 +184,8 @@ class Freshness:
         return self.hashes.folder(path, ((member, str(md5)) for member, md5 in known.items()))
 
     def _recorded_output(self, path: str) -> str | None:
-        maker = self.stages.makers.get(path)
-        return self.lock[maker].outs.get(path) if maker in self.lock else None
+        entry = self.lock.get(self.stages.makers.get(path, ""))
+        return entry.outs.get(path) if entry is not None else None
 
 
 def _both(declared: Any, recorded: Mapping[str, Any]) -> list[str]:

@@ -6,8 +6,8 @@ run, what was written after it; a run that was killed, failed, or whose inputs c
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,13 +17,16 @@ from filelock import FileLock, Timeout
 
 from depthtime.errors import InterlockError, RecordError
 from depthtime.interlock.hashes import Hashes
+from depthtime.interlock.leftovers import move_leftovers
 from depthtime.interlock.lock import Entry
 from depthtime.interlock.stages import Stage, Stages, read_stages
-from depthtime.paths import PARAMS, STATE
+from depthtime.paths import DROPPED, PARAMS, STATE
 from depthtime.records import read_json, write_json
 
 RECEIPTS = STATE / "receipts"
 RUNNING = STATE / "running"
+
+logger = logging.getLogger("depthtime")
 
 
 def receipt_path(address: str) -> Path:
@@ -47,7 +50,7 @@ def read_receipts(stages: Stages) -> dict[str, Entry]:
 @contextmanager
 def receipt(stage: str, stages: Stages | None = None) -> Iterator[Stage | None]:
     """Run a stage's work inside this: it is refused while the same stage runs elsewhere, and leaves a receipt when
-    it ends well.
+    it ends well. A stage that reads a whole folder of results first has what no stage makes moved out of it.
 
     Args:    stage: an address (train_core@ode-42) or the stage's command (depthtime train core ode 42). A command
              that dvc.yaml does not have is simply run.
@@ -61,6 +64,9 @@ def receipt(stage: str, stages: Stages | None = None) -> Iterator[Stage | None]:
         return
     with _alone(found.address):
         receipt_path(found.address).unlink(missing_ok=True)
+        if any(stages.is_filled(dep) for dep in found.deps):
+            for path in move_leftovers(stages):
+                logger.info("moved %s to %s: no run of %s makes it", path.relative_to(DROPPED), DROPPED, PARAMS)
         before = read_side(found, stages)
         yield found
         changed = _changed(before, found)
@@ -70,7 +76,7 @@ def receipt(stage: str, stages: Stages | None = None) -> Iterator[Stage | None]:
     message = f"{', '.join(changed)} changed while {found.address} was running, so its result is not recorded"
     if os.environ.get("DVC_STAGE") == found.address:
         raise InterlockError(f"{message}; run `dvc repro` again")
-    print(f"warning: {message}; run `snakemake` again", file=sys.stderr)
+    logger.warning("%s; run `snakemake` again", message)
 
 
 def read_side(stage: Stage, stages: Stages) -> Entry:
@@ -96,7 +102,7 @@ def write_receipt(stage: Stage, before: Entry) -> None:
     hashes.save()
     missing = [out for out, md5 in outs.items() if md5 is None]
     if missing:
-        raise InterlockError(f"{stage.address}: dvc.yaml declares the output {missing[0]}, which the stage did not write")
+        raise InterlockError(f"{stage.address}: did not write {missing[0]}, which dvc.yaml declares as its output")
     row = asdict(Entry(before.cmd, before.params, before.deps, outs))
     write_json(receipt_path(stage.address), {"schema": 1, "address": stage.address, **row})
 

@@ -52,12 +52,14 @@ def record(wait_s: float = WAIT_S) -> Recorded:
     Raises: InterlockError when DVC is not set up here, is held by another process, or refuses.
     """
     fresh = read_freshness()
-    waiting = [address for address in fresh.stages if fresh.is_settled(address) and not fresh.is_recorded(address)]
+    waiting = fresh.unrecorded()
     refused = tuple(_refusals(fresh))
     fresh.hashes.save()
     if waiting:
         if not DVC.is_dir():
-            raise InterlockError(f"nothing recorded: no {DVC} folder here; run `dvc init` (or `dvc init --no-scm`) once")
+            raise InterlockError(
+                f"not recorded: no folder {DVC} here; run `dvc init` (without git: `dvc init --no-scm`)"
+            )
         before = LOCK.read_bytes() if LOCK.exists() else None
         commit(waiting, wait_s)
         _check(waiting, before)
@@ -78,7 +80,7 @@ def commit(addresses: Iterable[str], wait_s: float = WAIT_S) -> None:
             why = f"another DVC process holds its lock for over {wait_s:.0f} s" if busy else "`dvc commit` failed"
             raise InterlockError(f"not recorded: {why}; then run `depthtime runs record`\n{said}")
         if not told:
-            print("waiting for another DVC process to end (Ctrl-C: record later with `depthtime runs record`)", file=sys.stderr)
+            print("waiting for another DVC process to end, to record in dvc.lock", file=sys.stderr)
             told = True
         time.sleep(RETRY_S)
 
@@ -95,25 +97,26 @@ def _check(addresses: list[str], before: bytes | None) -> None:
     else:
         LOCK.write_bytes(before)
     what = "; ".join(after.changes(wrong[0]))
-    raise InterlockError(f"not recorded: {wrong[0]} changed while it was being recorded ({what}); run `snakemake` again")
+    raise InterlockError(f"not recorded: {wrong[0]} changed meanwhile ({what}); run `snakemake` again")
 
 
 def _refusals(fresh: Freshness) -> list[str]:
-    """Outputs that lie here but are neither what dvc.lock nor what the stage's receipt says."""
+    """A line for each stage whose outputs lie here but are not what its records say, or were made from other inputs."""
     lines = []
     for address, stage in fresh.stages.items():
-        if fresh.is_recorded(address) or fresh.has_receipt(address):
+        receipt = fresh.receipts.get(address)
+        known = [entry.outs for entry in (fresh.lock.get(address), receipt) if entry is not None]
+        if not known or fresh.is_recorded(address) or fresh.has_receipt(address):
             continue
-        known = [entry.outs for entry in (fresh.lock.get(address), fresh.receipts.get(address)) if entry is not None]
-        if not known:
-            continue
-        odd = [out for out in stage.outs if fresh.digest(out) is not None and fresh.digest(out) not in [outs.get(out) for outs in known]]
+        present = {out: fresh.digest(out) for out in stage.outs}
+        odd = [out for out, md5 in present.items() if md5 is not None and all(outs.get(out) != md5 for outs in known)]
         if odd:
-            lines.append(f"not recorded: {odd[0]} is not what {address} wrote (edited, or cut short); `snakemake {odd[0]}` makes it again")
-        elif address in fresh.receipts:
-            entry = fresh.receipts[address]
-            moved = [dep for dep in stage.deps if fresh.digest(dep) != entry.deps.get(dep)] or ["its stage in dvc.yaml or params.yaml"]
-            lines.append(f"not recorded: {address} is stale ({moved[0]} changed after it ran); `snakemake` runs it again")
+            what = f"{odd[0]} is not what {address} wrote (edited, or cut short)"
+            lines.append(f"not recorded: {what}; `snakemake {odd[0]}` makes it again")
+        elif receipt is not None:
+            moved = [dep for dep in stage.deps if fresh.digest(dep) != receipt.deps.get(dep)]
+            what = moved[0] if moved else f"{stage.rule} in dvc.yaml, or its parameters"
+            lines.append(f"not recorded: {address} is stale ({what} changed after it ran); `snakemake` runs it again")
     return lines
 
 
@@ -132,10 +135,10 @@ def running_dvc() -> str | None:
         rows = json.loads((DVC / "tmp" / "rwlock").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    infos = [info for kind in ("write", "read") for held in rows.get(kind, {}).values() for info in (held if isinstance(held, list) else [held])]
-    for info in infos:
-        if _is_alive(info["pid"]) and info["pid"] != os.getpid():
-            return f"{info['cmd']} (process {info['pid']})"
+    for held in (held for kind in ("write", "read") for held in rows.get(kind, {}).values()):
+        for info in held if isinstance(held, list) else [held]:
+            if info["pid"] != os.getpid() and _is_alive(info["pid"]):
+                return f"{info['cmd']} (process {info['pid']})"
     return None
 
 

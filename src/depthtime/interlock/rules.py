@@ -10,12 +10,10 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from depthtime.interlock.lock import Freshness
-
 from depthtime.interlock.stages import Stage, Stages, is_folder
 from depthtime.paths import LOGS, STATE
 from depthtime.records import dump_json, write_bytes
@@ -127,15 +125,6 @@ class Plan:
         if not path.exists() or path.read_bytes() != data:
             write_bytes(path, data)
         return str(path)
-
-
-def count_gpus() -> int:
-    """GPUs that this process may use: CUDA_VISIBLE_DEVICES where set, else those the NVIDIA driver lists."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([name for name in visible.split(",") if name.strip() and name.strip() != "-1"])
-    listed = Path("/proc/driver/nvidia/gpus")
-    return len(list(listed.iterdir())) if listed.is_dir() else 0
 
 
 def total_memory_mb() -> int:

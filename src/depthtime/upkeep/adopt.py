@@ -26,9 +26,7 @@ from depthtime.records import differences, read_json, sha256_file, write_bytes
 RELATIVE = 1e-6  # how closely a rehearsal must agree
 
 
-def adopt(
-    study: Study, on_stage: Callable[[int, int], None] = lambda done, total: None
-) -> tuple[list[str], list[str]]:
+def adopt(study: Study, on_stage: Callable[[int, int], None] = lambda done, total: None) -> tuple[list[str], list[str]]:
     """Adopt every stale stage that still gives its numbers, in the order of the graph, and record them.
 
     Returns the addresses adopted, and a line for each stage refused (it and what follows from it stays stale).
@@ -89,7 +87,9 @@ def check_training(study: Study, group: str, run: str, seed: int) -> None:
     for file, sha256 in found["files"].items():
         if not (folder / file).exists() or sha256_file(folder / file) != sha256:
             raise AdoptError(f"{name}: {folder / file} is missing or not what its record says")
-    if ("weights.safetensors" in found["files"]) != (seed in config.run.keep_weights and found["status"] == "completed"):
+    if ("weights.safetensors" in found["files"]) != (
+        seed in config.run.keep_weights and found["status"] == "completed"
+    ):
         raise AdoptError(f"{name}: params.yaml asks for other weights to be kept than this run has; train it again")
     dataset = load_dataset(study, config.group.data)
     if found["data"] != describe_data(dataset):

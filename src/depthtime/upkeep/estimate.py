@@ -34,7 +34,8 @@ def estimate_lines(study: Study, targets: list[str], cores: int) -> Iterator[str
         group_left_s = sum(times[group, run] for run, _ in todo) / cores
         left_s += group_left_s
         total = len(row.runs) * len(row.seeds)
-        yield f"{group:18} {total:3} runs  {_hours(whole_s)} on {cores} cores; to do: {len(todo)} ({_hours(group_left_s)})"
+        to_do = f"to do: {len(todo)} ({_hours(group_left_s)})"
+        yield f"{group:18} {total:3} runs  {_hours(whole_s)} on {cores} cores; {to_do}"
     used_mb = sum(f.stat().st_size for f in _files(paths.RESULTS)) / 1e6
     yield f"{'left':18} {_hours(left_s)}, and about {cores * STATE_MB} MB for checkpoints while training"
     yield f"{'disk':18} results hold {used_mb:.0f} MB now; the Python environment takes about 2 GB (CPU) or 8 GB (CUDA)"
@@ -60,9 +61,7 @@ def _times(study: Study) -> dict[tuple[str, str], float]:
             if took:
                 known[group, run] = statistics.median(took)
     usual = statistics.fmean(known.values()) if known else 600.0
-    return {
-        (group, run): known.get((group, run), usual) for group, row in study.groups.items() for run in row.runs
-    }
+    return {(group, run): known.get((group, run), usual) for group, row in study.groups.items() for run in row.runs}
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -38,7 +38,10 @@ def publish(study: Study) -> list[str]:
     size_mb = store_mb()
     if size_mb > STORE_LIMIT_MB:
         raise InterlockError(f"store/ would hold {size_mb:.0f} MB over its history, the limit is {STORE_LIMIT_MB} MB")
-    return [pushed, f"store/ holds {size_mb:.1f} MB over its whole history (limit {STORE_LIMIT_MB} MB); commit it with git"]
+    return [
+        pushed,
+        f"store/ holds {size_mb:.1f} MB over its whole history (limit {STORE_LIMIT_MB} MB); commit it with git",
+    ]
 
 
 def store_mb() -> float:
@@ -51,9 +54,7 @@ def store_mb() -> float:
 
 def _historic() -> dict[str, int]:
     """Path in the store -> size, for everything git has ever had there; empty outside git."""
-    listed = subprocess.run(
-        ["git", "rev-list", "--objects", "--all", "--", str(STORE)], capture_output=True, text=True
-    )
+    listed = subprocess.run(["git", "rev-list", "--objects", "--all", "--", str(STORE)], capture_output=True, text=True)
     if listed.returncode:
         return {}
     named = dict(line.split(" ", 1) for line in listed.stdout.splitlines() if f" {STORE}/" in line)
@@ -71,7 +72,10 @@ def _historic() -> dict[str, int]:
 
 def _dvc(*words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "dvc", *words], capture_output=True, text=True, env={**os.environ, "DVC_NO_ANALYTICS": "1"}
+        [sys.executable, "-m", "dvc", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "DVC_NO_ANALYTICS": "1"},
     )
     if done.returncode:
         raise InterlockError(f"`dvc {' '.join(words)}` failed: {done.stderr.strip() or done.stdout.strip()}")

@@ -1,6 +1,6 @@
-"""Corpora, token arrays and n-gram references: one rule each."""
+"""One rule a stage of dvc.yaml. A job is one combination of its matrix, such as a run with a seed."""
 
-for stage in DATA:
+for stage in STAGES:
 
     rule:
         name:
@@ -8,17 +8,17 @@ for stage in DATA:
         input:
             inputs(stage),
         output:
-            *PLAN.outputs(stage),
+            *outputs(stage),
         log:
             PLAN.log(stage),
-        params:
-            command=PLAN.command(stage),
         wildcard_constraints:
             **PLAN.constraints(stage),
+        retries: 0
         threads: threads_of(stage)
         resources:
-            mem_mb=memory_mb(stage),
             **gpu_share(stage),
-        retries: 0
+            mem_mb=memory_mb(stage),
+        params:
+            command=PLAN.command(stage),
         shell:
             "{params.command}"
