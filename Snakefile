@@ -28,7 +28,7 @@ onerror:
 rule all:
     default_target: True
     input:
-        everything,
+        results_of(STAGES),
 
 
 include: "workflow/rules/targets.smk"

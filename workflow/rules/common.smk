@@ -65,21 +65,21 @@ def learn_forced():
         )
 
 
-def everything(wildcards):
-    """All results. A real run first records what an earlier one, killed, has finished."""
-    is_run = (
-        workflow.executor_plugin is not None
-        and not workflow.dryrun
-        and not workflow.touch
-    )
-    if is_run and workflow.is_main_process and FRESHNESS.unrecorded():
-        recording.record_after_run()
-    return PLAN.targets(STAGES)
+def results_of(stages):
+    """Input function of a target: the results of these stages. A real run first records what a killed one finished."""
+
+    def of(wildcards):
+        is_run = workflow.executor_plugin and not workflow.dryrun and not workflow.touch
+        if is_run and workflow.is_main_process and FRESHNESS.unrecorded():
+            recording.record_after_run()
+        return PLAN.targets(stages)
+
+    return of
 
 
-def of_group(group):
-    """The results of a group: its runs, its selection, its analysis."""
-    return PLAN.targets(stage for stage in STAGES if stage.partition("_")[2] == group)
+def stages_of(*groups):
+    """The stages of groups: their runs, selections, analyses."""
+    return [stage for stage in STAGES if stage.partition("_")[2] in groups]
 
 
 def outputs(stage):

@@ -69,7 +69,7 @@ class _Reader:
             self.problems += problems
             if axes is None:
                 continue
-            pattern = self._stage(rule, rule, row, {axis: f"{{{axis}}}" for axis in axes}, is_pattern=True)
+            pattern = self._stage(rule, rule, row, {axis: f"{{{axis}}}" for axis in axes})
             if pattern is None:
                 continue
             patterns[rule] = pattern
@@ -108,9 +108,7 @@ class _Reader:
                 return None
         return axes
 
-    def _stage(
-        self, address: str, rule: str, row: dict[str, Any], item: dict[str, str], *, is_pattern: bool = False
-    ) -> Stage | None:
+    def _stage(self, address: str, rule: str, row: dict[str, Any], item: dict[str, str]) -> Stage | None:
         """One stage with its references filled in, or None after noting what is wrong."""
         at, count = f"{self.file}: stages.{rule}", len(self.problems)
         deps, params = self._entries(at, "deps", row, item), self._entries(at, "params", row, item)
@@ -119,9 +117,10 @@ class _Reader:
         for path in (*deps, *outs):
             if path and (posixpath.normpath(path) != path or path.startswith(("/", "..")) or "\\" in path):
                 self.problems.append(f"{at}: {path!r} is not a plain path inside the workspace (no ./, .., last /)")
-        for key in () if is_pattern else params:
+        for key in params:
             try:
-                pick(self.values, key)
+                if "{" not in key:  # a pattern's own axes have no value yet
+                    pick(self.values, key)
             except KeyError as error:
                 self.problems.append(f"{at}.params: {error.args[0]}")
         if len(self.problems) > count:

@@ -32,7 +32,7 @@ class TrackingObserver:
     def finish(self, record: dict[str, Any]) -> None:
         """The record is written: final values and status."""
         where = paths.provenance(record["group"], record["run"], record["seed"])
-        self.tracker.finish(record, read_json(where))
+        self.tracker.finish(record, read_json(where) if where.exists() else None)
 
 
 @contextmanager

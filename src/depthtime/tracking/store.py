@@ -28,6 +28,7 @@ QUIET = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",  # seconds; MLflow's 120 with 7 retries means many minutes
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # of the UI: we have no jobs for it
     "GIT_PYTHON_REFRESH": "quiet",
 }
 
