@@ -18,6 +18,9 @@ class ConfigError(DepthtimeError):
         self.problems = list(problems)
         super().__init__("\n".join(self.problems))
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
+        return type(self), (self.problems,)  # errors travel between processes
+
 
 class DataError(DepthtimeError):
     """A corpus is missing, truncated, altered, or cannot be used as asked."""

@@ -11,7 +11,9 @@ import math
 import shutil
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
 from graphlib import TopologicalSorter
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -35,38 +37,54 @@ def adopt(study: Study, on_stage: Callable[[int, int], None] = lambda done, tota
     stages = fresh.stages
     order = TopologicalSorter({address: stages.upstream(stages[address]) for address in stages})
     stale = [address for address in order.static_order() if not fresh.is_settled(address)]
+    own = [address for address in stale if not fresh.is_recorded(address) and not fresh.has_receipt(address)]
     adopted: list[str] = []
     refused: dict[str, str] = {}
-    for number, address in enumerate(stale, start=1):
-        stage = stages[address]
-        above = [up for up in stages.upstream(stage) if up in refused]
-        try:
-            if above:
-                raise AdoptError(f"follows from {above[0]}, which was refused")
-            if not fresh.is_recorded(address) and not fresh.has_receipt(address):
-                _adopt_stage(study, stage, stages)
-                adopted.append(address)
-        except DepthtimeError as error:
-            refused[address] = f"{address}: {error}"
-        on_stage(number, len(stale))
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        rehearsals = {
+            address: pool.submit(check_training, study, *_run(stages[address]))
+            for address in own
+            if stages[address].cmd.split()[1] == "train" and not _missing(stages[address])
+        }
+        for number, address in enumerate(stale, start=1):
+            stage = stages[address]
+            above = [up for up in stages.upstream(stage) if up in refused]
+            try:
+                if above:
+                    raise AdoptError(f"follows from {above[0]}, which was refused")
+                if address in own:
+                    _adopt_stage(study, stage, stages, rehearsals.get(address))
+                    adopted.append(address)
+            except DepthtimeError as error:
+                refused[address] = f"{address}: {error}"
+            on_stage(number, len(stale))
     record()
     return adopted, list(refused.values())
 
 
-def _adopt_stage(study: Study, stage: Stage, stages: Stages) -> None:
+def _adopt_stage(study: Study, stage: Stage, stages: Stages, rehearsal: Future[None] | None) -> None:
     before = read_side(stage, stages)
-    missing = [out for out in stage.outs if not Path(out).exists()]
+    missing = _missing(stage)
     if missing:
         raise AdoptError(f"{missing[0]} is not here; run `dvc pull`, or `snakemake` to make it")
     verb, *arguments = stage.cmd.split()[1:]
-    if verb == "train":
-        group, run, seed = arguments
-        check_training(study, group, run, int(seed))
+    if rehearsal is not None:
+        rehearsal.result()
     elif verb == "bench":
         raise AdoptError("step times are measured, not computed; run `snakemake bench` on a quiet machine")
     else:
         _recompute(study, stage, verb, arguments)
     write_receipt(stage, before)
+
+
+def _missing(stage: Stage) -> list[str]:
+    return [out for out in stage.outs if not Path(out).exists()]
+
+
+def _run(stage: Stage) -> tuple[str, str, int]:
+    """Group, run and seed of a training stage."""
+    group, run, seed = stage.cmd.split()[2:]
+    return group, run, int(seed)
 
 
 def check_training(study: Study, group: str, run: str, seed: int) -> None:
