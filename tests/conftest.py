@@ -24,3 +24,21 @@ def _one_thread_and_a_seed(request):
 def root():
     """The folder of the repository under test."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def finished_study(tmp_path_factory):
+    """A small study, run to the end with Snakemake and recorded. Do not change it: ask for `study`."""
+    import small_study
+
+    workspace = small_study.build(tmp_path_factory.mktemp("small") / "study")
+    workspace.snakemake()
+    return workspace
+
+
+@pytest.fixture
+def study(finished_study, tmp_path):
+    """A copy of the finished study to spoil."""
+    import small_study
+
+    return small_study.copy(finished_study, tmp_path / "study")

@@ -138,15 +138,14 @@ def build(folder: Path, *, git: bool = True) -> Workspace:
         yaml.dump(pipeline, file)
     (folder / "params.yaml").write_text(PARAMS, encoding="utf-8")
     (folder / "text.txt").write_text(made_up_text(), encoding="utf-8")
-    workspace = Workspace(folder)
+    (folder / ".dvc").mkdir()
+    (folder / ".dvc" / ".gitignore").write_text("/config.local\n/tmp\n/cache\n", encoding="utf-8")
+    config = (ROOT / ".dvc" / "config").read_text(encoding="utf-8")
+    (folder / ".dvc" / "config").write_text(config if git else config.replace("[core]", "[core]\n    no_scm = True"))
     if git:
         for words in (("init", "--quiet"), ("config", "user.name", "t"), ("config", "user.email", "t@localhost")):
-            workspace.run("git", *words)
-    workspace.dvc("init", "--quiet", *(() if git else ("--no-scm",)))
-    for words in (("core.analytics", "false"), ("core.autostage", "false")):
-        workspace.dvc("config", *words)
-    workspace.dvc("remote", "add", "--default", "store", "store")
-    return workspace
+            subprocess.run(["git", *words], cwd=folder, check=True)
+    return Workspace(folder)
 
 
 def copy(workspace: Workspace, folder: Path) -> Workspace:

@@ -51,8 +51,8 @@ def test_every_entry_lists_all_mistakes_before_anything_runs(study, entry):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "text.txt is empty"),
-        (b"one two\n", "token"),
+        (b"", "text.txt: is empty"),
+        (b"one two\n", "2 tokens"),
         ("caf\u00e9 ".encode("latin-1") * 300, "iconv"),
         (b"\x00\x01binary" * 300, "text.txt"),
         (None, "text.txt"),
@@ -62,12 +62,21 @@ def test_every_entry_lists_all_mistakes_before_anything_runs(study, entry):
 def test_a_corpus_that_cannot_be_used_is_named(study, content, message):
     path = study.folder / "text.txt"
     path.unlink() if content is None else path.write_bytes(content)
+    done = study.depthtime("fetch", "tale", check=False)
+    if done.returncode == 0:
+        done = study.depthtime("prepare", "tale", check=False)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "log: logs/" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unusable_corpus_stops_snakemake_before_any_training(study):
+    (study.folder / "text.txt").write_bytes(b"")
     done = study.snakemake("--cores", "1", check=False)
-    said = done.stdout + done.stderr
     assert done.returncode != 0
-    assert message in said, said[-3000:]
-    assert "Traceback (most recent call last):\n  File" not in said.replace("snakemake", "")
-    assert not (study.folder / "results/records/core").exists()
+    assert "text.txt: is empty" in done.stdout + done.stderr
+    assert not (study.folder / "results/records").exists()
 
 
 def test_windows_line_ends_and_a_byte_order_mark_change_nothing(study, tmp_path):

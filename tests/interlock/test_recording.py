@@ -60,7 +60,7 @@ def test_a_busy_dvc_is_waited_for_and_told_once(
     calls = answer(monkeypatch, busy, busy, (0, ""), write=lock(OUT))
     assert record().lines() == ["recorded 1 stage in dvc.lock"]
     assert len(calls) == 3
-    assert calls[0][-4:] == ["--force", "--no-relink", "--quiet", "make"]
+    assert calls[0][-2:] == ["depthtime.interlock.commit", "make"]
     assert capsys.readouterr().err.count("waiting for another DVC process") == 1
     assert record().lines() == []
     assert len(calls) == 3
@@ -84,7 +84,7 @@ def test_a_refusal_of_dvc_and_a_missing_set_up_are_told_and_never_raised_into_sn
 ) -> None:
     answer(monkeypatch, (255, "ERROR: unexpected"))
     record_after_run()
-    assert "`dvc commit` failed" in capsys.readouterr().err
+    assert "DVC refused" in capsys.readouterr().err
     Path(".dvc").rmdir()
     record_after_run()
     assert "run `dvc init`" in capsys.readouterr().err

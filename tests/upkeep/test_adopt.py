@@ -19,8 +19,8 @@ def _bytes(study):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.json")}
 
 
-def test_a_finished_study_has_nothing_to_do(finished):
-    assert finished.nothing_to_do()
+def test_a_finished_study_has_nothing_to_do(study):
+    assert study.nothing_to_do()
 
 
 def test_a_pure_refactoring_is_adopted_without_training(study):

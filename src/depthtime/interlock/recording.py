@@ -67,8 +67,8 @@ def record(wait_s: float = WAIT_S) -> Recorded:
 
 
 def commit(addresses: Iterable[str], wait_s: float = WAIT_S) -> None:
-    """One `dvc commit` of the named stages, waiting for another DVC command to end."""
-    command = [sys.executable, "-m", "dvc", "commit", "--force", "--no-relink", "--quiet", *addresses]
+    """Let DVC record the named stages, in a process of its own, after waiting for other DVC commands to end."""
+    command = [sys.executable, "-m", "depthtime.interlock.commit", *addresses]
     give_up, told = time.monotonic() + wait_s, False
     while True:
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "DVC_NO_ANALYTICS": "1"})
@@ -77,7 +77,7 @@ def commit(addresses: Iterable[str], wait_s: float = WAIT_S) -> None:
             return
         busy = "acquire lock" in said or "is busy" in said
         if not busy or time.monotonic() > give_up:
-            why = f"another DVC process holds its lock for over {wait_s:.0f} s" if busy else "`dvc commit` failed"
+            why = f"another DVC process holds its lock for over {wait_s:.0f} s" if busy else "DVC refused"
             raise InterlockError(f"not recorded: {why}; then run `depthtime runs record`\n{said}")
         if not told:
             print("waiting for another DVC process to end, to record in dvc.lock", file=sys.stderr)
