@@ -32,8 +32,8 @@ REFERENCES = {
     "unigram": (432.3, {"alpha": 0.0, "smoothing": "none"}),
     "bigram_add_1": (356.9, {"alpha": 1.0}),
     "bigram_add_tuned": (168.6, {"alpha": 0.01}),
-    "kneser_ney_2": (152.4, {"discounts": [[0.7, 1.1, 1.4], [0.8, 1.2, 1.5]]}),
-    "kneser_ney_3": (141.7, {"discounts": [[0.7, 1.1, 1.4], [0.8, 1.2, 1.5], [0.9, 1.3, 1.6]]}),
+    "kneser_ney_2": (152.4, {"discounts": [0.7, 1.1, 1.4, 0.8, 1.2, 1.5]}),
+    "kneser_ney_3": (141.7, {"discounts": [0.7, 1.1, 1.4, 0.8, 1.2, 1.5, 0.9, 1.3, 1.6]}),
 }
 
 

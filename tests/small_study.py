@@ -50,7 +50,7 @@ groups:
       schedule: cosine
       warmup_steps: 6
       final_fraction: 0.1
-      clip_norm: 0.5
+      clip_norm: 0.2
       eval_every: 12
       eval_batch_size: 8
       precision: float32

@@ -59,7 +59,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(workspace, tmp_path):
 
 def test_a_diverged_run_is_a_complete_record(workspace):
     workspace.edit("params.yaml", "learning_rate: 1e-2", "learning_rate: 1e30")
-    workspace.edit("params.yaml", "clip_norm: 0.5", "clip_norm: null")
+    workspace.edit("params.yaml", "clip_norm: 0.2", "clip_norm: null")
     done = workspace.depthtime("train", "core", "ode", "1")
     assert "diverged at step" in done.stderr
     record = workspace.folder / "results/records/core/ode/1.json"

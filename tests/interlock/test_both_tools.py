@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zc.lockfile
 from toy_study import Workspace, build, kill, script
 
 CORE = {f"train_core@{run}-{seed}" for run in ("discrete", "ode") for seed in (1, 2)}
@@ -262,3 +266,31 @@ def test_a_workspace_without_git_works_the_same(tmp_path: Path) -> None:
     assert workspace.snakemake() == ALL
     assert workspace.dvc_is_clean()
     assert workspace.snakemake_is_clean()
+
+
+def test_snakemake_does_not_start_beside_a_running_dvc(study: Workspace) -> None:
+    change_text(study)
+    running = {"write": {"/somewhere": {"pid": os.getpid(), "cmd": "dvc repro"}}, "read": {}}
+    study.path(".dvc/tmp/rwlock").write_text(json.dumps(running))
+    assert study.snakemake(ok=False) == set()
+    assert f"`dvc repro (process {os.getpid()})` runs stages in this folder; wait until it ends" in study.output
+
+
+def test_recording_waits_for_another_dvc_command(study: Workspace) -> None:
+    change_parameter(study)
+    study.snakemake("--no-hooks")
+    said = study.folder / "said.tmp"
+    held = zc.lockfile.LockFile(str(study.path(".dvc/tmp/lock")))
+    try:
+        with said.open("w") as file:
+            command = [sys.executable, "-m", "depthtime.interlock.recording"]
+            process = subprocess.Popen(command, cwd=study.folder, env=study.environment(), stdout=file, stderr=file)
+        end = time.monotonic() + 120
+        while "waiting for another DVC process to end" not in said.read_text():
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    finally:
+        held.close()
+    assert process.wait(120) == 0
+    assert "recorded 4 stages in dvc.lock" in said.read_text()
+    assert study.dvc_is_clean()

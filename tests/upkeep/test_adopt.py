@@ -82,7 +82,7 @@ def test_a_truncated_or_edited_result_is_not_adopted(study):
 
 
 def test_changed_analysis_code_is_compared_by_its_output(study):
-    study.edit("src/depthtime/analyse/compare.py", "def ", "# a comment\n\n\ndef ")
+    study.edit("src/depthtime/analyse/compare.py", "import annotations\n", "import annotations\n\n# a comment\n")
     assert "adopted 1 stages" in study.depthtime("runs", "adopt").stdout
     assert study.nothing_to_do()
 

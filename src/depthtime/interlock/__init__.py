@@ -1,0 +1,1 @@
+"""Snakemake and DVC on one graph: stages read from dvc.yaml, staleness from content, results recorded in dvc.lock."""

@@ -116,7 +116,7 @@ def _references(dataset: str) -> list[dict[str, Any]]:
             "valid": {key: row[key] for key in ("perplexity", "num_scored")},
             "test": row["test"],
             "alpha": row.get("alpha"),
-            "discounts": [f"{d:.6g}" for level in row.get("discounts") or [] for d in level] or None,
+            "discounts": [f"{d:.6g}" for d in row.get("discounts") or []] or None,
         }
         for row in rows
     ]
