@@ -375,7 +375,7 @@ def _dangling_select(groups: dict[str, dict[str, Any]], name: str, select: dict[
     if searched not in groups or searched == name:
         yield f"{at}.group = {searched!r}: no such other group{suggest(searched, groups)}"
         return
-    among = select.get("among") if isinstance(select.get("among"), dict) else {}
+    among: dict[str, Any] = select["among"] if isinstance(select.get("among"), dict) else {}
     known = _rows(groups[searched].get("runs"))
     for run in _rows(groups[name].get("runs")):
         if run not in among:
@@ -416,7 +416,13 @@ def kind_of(value: Any) -> str:
     )
 
 
-_TAGS = {"continuumlm", "standard", "discrete", "continuous"}  # discriminator tags, which pydantic puts into a location
+KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, which pydantic puts into a location
+    "continuumlm": ContinuumProtocol, "standard": StandardProtocol,
+    "discrete": DiscreteRun, "continuous": ContinuousRun,
+}  # fmt: skip
+SECTIONS: dict[str, type[Part]] = KINDS | {
+    "corpora": Corpus, "ngram": Ngram, "model": ModelSizes, "train": Train, "select": Select, "bench": Bench,
+}  # fmt: skip
 
 
 def _explain(item: Any, raw: Any) -> str:
@@ -466,9 +472,9 @@ def _location(loc: tuple[Any, ...], raw: Any) -> list[Any]:
     node = raw
     for index, part in enumerate(loc):
         is_last = index == len(loc) - 1
-        if part in _TAGS and not is_last and not (isinstance(node, dict) and part in node):
+        if part in KINDS and not is_last and not (isinstance(node, dict) and part in node):
             continue
-        if part in _TAGS and is_last and isinstance(node, dict) and part not in node:
+        if part in KINDS and is_last and isinstance(node, dict) and part not in node:
             continue
         path.append(part)
         try:
@@ -480,21 +486,10 @@ def _location(loc: tuple[Any, ...], raw: Any) -> list[Any]:
 
 def _fields_beside(loc: tuple[Any, ...]) -> list[str]:
     """Keys allowed in the mapping that holds an unknown key."""
-    tags = {
-        "continuumlm": ContinuumProtocol,
-        "standard": StandardProtocol,
-        "discrete": DiscreteRun,
-        "continuous": ContinuousRun,
-    }
-    places: dict[str, type[Part]] = {
-        "corpora": Corpus, "ngram": Ngram, "model": ModelSizes, "train": Train, "select": Select, "bench": Bench,
-    }  # fmt: skip
-    for part in reversed(loc[:-1]):
-        if part in tags:
-            return list(tags[part].model_fields)
-        if part in places:
-            return list(places[part].model_fields)
-    return list(Group.model_fields) if loc[0] == "groups" and len(loc) == 3 else list(Study.model_fields)
+    part = next((SECTIONS[name] for name in reversed(loc[:-1]) if name in SECTIONS), None)
+    if part is None:
+        part = Group if loc[0] == "groups" and len(loc) == 3 else Study
+    return list(part.model_fields)
 
 
 def _is_number(text: str) -> bool:

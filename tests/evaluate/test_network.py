@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from small_models import DISCRETE, ODE, model, windows
 from torch import nn
 
 from depthtime.data.batching import Windows
 from depthtime.evaluate.network import score_network
 from depthtime.evaluate.perplexity import Score, score
+from small_models import DISCRETE, ODE, model, windows
 
 
 class Fixed(nn.Module):

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from small_models import ODE, RECIPE, model, windows
 
 from depthtime.errors import TrainingError
 from depthtime.train.checkpoint import dump_weights
 from depthtime.train.loop import fit
 from depthtime.train.setup import pick_device
+from small_models import ODE, RECIPE, model, windows
 
 HAS_CUDA = torch.cuda.is_available()
 needs_gpu = pytest.mark.skipif(not HAS_CUDA, reason="torch finds no CUDA device")

@@ -4,11 +4,11 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
-from small_models import CLASSES, ODE, POSITIONS, RECIPE, SIZES, windows
 
 from depthtime.data.dataset import Dataset
 from depthtime.train.rehearsal import STEPS, compressed, rehearse
 from depthtime.train.schedule import learning_rate_at
+from small_models import CLASSES, ODE, POSITIONS, RECIPE, SIZES, windows
 
 DATASET = Dataset("made_up", ("w",) * CLASSES, None, CLASSES, windows(), windows(9, seed=1), windows(5, seed=2), {})
 

@@ -9,7 +9,7 @@ from depthtime.config import Train
 
 
 def build_optimizer(model: nn.Module, recipe: Train) -> torch.optim.Optimizer:
-    """Adam (weight decay added to the gradient) or AdamW (decoupled; Loshchilov and Hutter 2019), all parameters alike."""
+    """Adam (weight decay added to the gradient) or AdamW (decoupled; Loshchilov and Hutter 2019)."""
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     parameters = [p for p in model.parameters() if p.requires_grad]
     return kinds[recipe.optimizer](
