@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from depthtime.seeding import prepare_environment
+
+prepare_environment()  # CUDA reads it once, before torch is imported
 sys.path.insert(0, str(Path(__file__).parent))
 
 ROOT = Path(__file__).parents[1]

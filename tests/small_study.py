@@ -16,7 +16,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[1]
-STAGES = ("fetch", "prepare", "ngram", "train_core", "analyse_core")
+STAGES = ("fetch", "prepare", "ngram", "train_core", "bench", "analyse_core")
 
 PARAMS = """\
 corpora:

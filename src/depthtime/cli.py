@@ -14,6 +14,7 @@ import typer
 
 from depthtime import paths
 from depthtime.errors import DepthtimeError
+from depthtime.interlock.gpus import one_gpu
 from depthtime.progress import ScreenHandler, console, counting, logger
 from depthtime.stage_log import running_stage
 
@@ -84,10 +85,10 @@ def train(
     Killed or interrupted, the same command goes on from its last checkpoint and ends with the same bytes. A loss that
     is not finite is a result: the record says `diverged`.
     """
-    with running_stage("train", group, run, str(seed)) as study:
+    with running_stage("train", group, run, str(seed)) as study, one_gpu(study.run(group, run).train.device):
         from depthtime.progress import TrainingDisplay
         from depthtime.tracking.observer import tracked
-        from depthtime.train.run import resolve, train_run
+        from depthtime.train.run import forget_state, resolve, train_run
 
         config = resolve(study, group, run)
         _check_seed(config.group.seeds, group, seed)
@@ -97,6 +98,7 @@ def train(
         ):
             record = train_run(study, group, run, seed, observers=(display, tracker))
             tracker.finish(record)
+    forget_state(config, seed)  # only now: a kill before the receipt must not cost the run
     if strict and record["status"] == "diverged":
         raise typer.Exit(3)
 
@@ -113,7 +115,7 @@ def select(group: GroupName) -> None:
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime bench   (on a quiet machine)")
 def bench() -> None:
     """Measure step times of the runs in params.yaml, interleaved, and write medians and quartiles."""
-    with running_stage("bench") as study, counting("bench") as moved:
+    with running_stage("bench") as study, one_gpu("auto"), counting("bench") as moved:
         from depthtime.train.bench import bench as run
 
         run(study, moved)
@@ -124,10 +126,7 @@ def analyse(group: GroupName) -> None:
     """Means, intervals and paired differences over the seeds of a group."""
     with running_stage("analyse", group) as study:
         from depthtime.analyse.aggregate import analyse as run
-        from depthtime.interlock.leftovers import move_leftovers
 
-        for path in move_leftovers():
-            logger.info("moved %s to %s: no run of params.yaml makes it", path, paths.DROPPED)
         run(study, group)
 
 

@@ -43,11 +43,13 @@ class Corpus(Part):
     source: Annotated[str, Field(pattern=r"^(ptb|docstrings|file:.+)$")]
     local_dir: str | None = None
     mirrors: tuple[str, ...] = ()
-    sha256: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] | None  # by part; null: whatever is there
+    sha256: (
+        dict[Literal["train", "valid", "test"], Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] | None
+    )  # by part; null: whatever is there
 
     def expected_sum(self, part: str) -> str | None:
         """The sha256 that a part of the text must have, or None when any text will do."""
-        return (self.sha256 or {}).get(part)
+        return {str(name): value for name, value in (self.sha256 or {}).items()}.get(part)
 
 
 class ContinuumProtocol(Part):
@@ -166,8 +168,8 @@ class ContinuousRun(Run):
     solver: Literal["euler", "midpoint", "heun2", "rk4"]
     num_steps: Positive
     gradient: Literal["direct"]
-    t0: float
-    t1: float
+    t0: Annotated[float, Field(allow_inf_nan=False)]
+    t1: Annotated[float, Field(allow_inf_nan=False)]
 
     @model_validator(mode="after")
     def _interval(self) -> ContinuousRun:
@@ -215,10 +217,14 @@ class Study(Part):
     groups: Annotated[dict[str, Group], Field(min_length=1)]
     bench: Bench
 
+    def group(self, name: str) -> Group:
+        """A group by name, or an error that lists the names there are."""
+        _known(self.groups, name, "group")
+        return self.groups[name]
+
     def run(self, group: str, run: str) -> RunConfig:
         """The filled-in configuration of one row, or an error that lists the names there are."""
-        _known(self.groups, group, "group")
-        _known(self.groups[group].runs, run, f"run of group {group}")
+        _known(self.group(group).runs, run, f"run of group {group}")
         return RunConfig(study=self, group_name=group, run_name=run)
 
     def all_runs(self) -> Iterator[tuple[str, str, int]]:

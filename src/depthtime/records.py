@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,19 @@ from depthtime.errors import RecordError
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all: to a temporary neighbour, then rename."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise RecordError(f"{path}: could not be written ({error.strerror}); free some space and run again") from error
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        fix = "free some space" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "see to the folder"
+        raise RecordError(f"{path}: could not be written ({error.strerror}); {fix} and run again") from error
 
 
 def dump_json(data: Any) -> bytes:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from depthtime.errors import TrainingError
+from depthtime.seeding import seed_everything
 from depthtime.train.checkpoint import dump_weights
 from depthtime.train.loop import fit
 from depthtime.train.setup import pick_device
@@ -45,6 +46,7 @@ def test_a_device_that_is_not_there_is_refused_by_name():
 @pytest.mark.gpu
 @needs_gpu
 def test_training_on_a_gpu_is_deterministic_and_close_to_the_cpu():
+    seed_everything(0)
     first, network = _losses(device="cuda")
     again, other = _losses(device="cuda")
     assert first == again

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+import small_study
+
 CLEAN_UP = (
     "src/depthtime/models/block.py",
     "        a = self.norm1(y + self.attention(y))\n"
@@ -12,6 +14,18 @@ CLEAN_UP = (
     '        hidden = functional.gelu(self.ff_in(attended), approximate="tanh")\n'
     "        return self.norm2(attended + self.ff_out(hidden))",
 )
+
+
+DATASET = """\
+  other:
+    corpus: other
+    protocol: standard
+    vocabulary: frequency
+    vocabulary_size: 20
+    window: 8
+    stride: 8
+    split: contiguous
+"""
 
 
 def _bytes(study):
@@ -29,7 +43,7 @@ def test_a_pure_refactoring_is_adopted_without_training(study):
     dry = study.snakemake("-n")
     assert dry.stdout.count("rule train_core") + dry.stderr.count("rule train_core") == 4  # stale, all of them
     done = study.depthtime("runs", "adopt")
-    assert "adopted 4 stages" in done.stdout
+    assert "adopted 5 stages" in done.stdout  # four runs, and the bench whose counts agree
     assert _bytes(study) == before
     assert study.nothing_to_do()
 
@@ -76,9 +90,41 @@ def test_changed_parameters_are_refused_by_name(study):
 def test_a_truncated_or_edited_result_is_not_adopted(study):
     history = study.folder / "results/runs/core/ode/1/history.csv"
     history.write_bytes(history.read_bytes()[:-20])
+    record = study.folder / "results/records/core/discrete/2.json"
+    record.write_text(record.read_text().replace('"seed": 2', '"seed": 2 '))
+    (study.folder / "results/runs/core/discrete/1/left.csv").write_text("from an older run")
     done = study.depthtime("runs", "adopt", check=False)
     assert done.returncode == 1
-    assert "history.csv is missing or not what its record says" in done.stdout
+    for path in ("results/runs/core/ode/1", "results/records/core/discrete/2.json", "results/runs/core/discrete/1"):
+        assert f"{path} is not what was recorded (edited, or cut short)" in done.stdout
+
+
+def test_code_that_fails_is_refused_without_a_trace(study):
+    study.edit("src/depthtime/models/block.py", "self.norm1(y", "self.norm3(y")
+    done = study.depthtime("runs", "adopt", check=False)
+    assert done.returncode == 1
+    assert "the present code fails with AttributeError" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_added_corpus_and_dataset_leave_finished_runs_alone(study):
+    """Cards are computed again and compared; no run is rehearsed, let alone trained."""
+    before = _bytes(study)
+    study.edit("params.yaml", "datasets:\n", '  other: {source: "file:text.txt", sha256: null}\ndatasets:\n')
+    study.edit("params.yaml", "ngram:", DATASET + "ngram:")
+    study.run("depthtime", "fetch", "other")
+    study.run("depthtime", "prepare", "other")
+    study.run("depthtime", "ngram", "other")
+    assert "adopted 2 stages" in study.depthtime("runs", "adopt").stdout  # the other dataset's cards, the analysis
+    assert {path: data for path, data in _bytes(study).items() if path in before} == before
+    assert study.nothing_to_do()
+
+
+def test_code_of_another_checkout_is_refused(study):
+    study.edit(*CLEAN_UP)
+    done = study.run("depthtime", "train", "core", "ode", "1", check=False, PYTHONPATH=str(small_study.ROOT / "src"))
+    assert done.returncode == 1
+    assert "src/depthtime/models/block.py is not the code that runs" in done.stderr
 
 
 def test_changed_analysis_code_is_compared_by_its_output(study):

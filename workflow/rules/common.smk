@@ -108,7 +108,8 @@ def memory_mb(stage):
 
 def gpu_share(stage):
     """One GPU each, where there are any; without them the resource would only make jobs wait."""
-    return {"gpu": 1} if GPUS and stage in MEASURING else {}
+    is_on_cpu = stage in TRAINING and TRAINING[stage].device not in ("auto", "cuda")
+    return {"gpu": 1} if GPUS and stage in MEASURING and not is_on_cpu else {}
 
 
 def refuse_beside_dvc():

@@ -47,7 +47,7 @@ def analyse(study: Study, group: str) -> None:
 
     Raises: RecordError when records are missing, damaged or stale (see `gather`); nothing is written then.
     """
-    row = study.groups[group]
+    row = study.group(group)
     records = gather(study, group)
     runs = {run: _run(rows) for run, rows in records.items()}
     first, *later = row.runs

@@ -16,7 +16,7 @@ def select(study: Study, group: str) -> None:
     A candidate's loss is the mean over its seeds of the best validation loss; a diverged seed rules it out.
     Raises: RecordError when a record is missing or every candidate of a run diverged.
     """
-    rule = study.groups[group].select
+    rule = study.group(group).select
     if rule is None:
         raise ConfigError([f"params.yaml: groups.{group}.select: missing; this group has nothing to select"])
     seeds = study.groups[rule.group].seeds

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,5 +75,11 @@ class BatchOrder:
         epoch, batch = divmod(step, self.batches_per_epoch)
         order = np.arange(self.num_windows)
         if self.kind == "seeded":
-            order = np.random.default_rng([self.seed, epoch]).permutation(self.num_windows)
+            order = _permutation(self.num_windows, self.seed, epoch)
         return order[batch * self.batch_size : (batch + 1) * self.batch_size]
+
+
+@lru_cache(maxsize=2)
+def _permutation(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The order of an epoch, drawn once and kept while it lasts."""
+    return np.random.default_rng([seed, epoch]).permutation(count)

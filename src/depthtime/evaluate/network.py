@@ -24,7 +24,7 @@ def token_nlls(model: LanguageModel, windows: Windows, batch_size: int) -> Itera
         logits = model(torch.from_numpy(inputs).to(device)).flatten(0, 1)  # (B * N, V)
         wanted = torch.from_numpy(targets).to(device).flatten()
         nll = functional.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="none")
-        yield nll[wanted != IGNORED].double().cpu().numpy()
+        yield nll[wanted != IGNORED].cpu().double().numpy()  # mps has no float64
     model.train(was_training)
 
 

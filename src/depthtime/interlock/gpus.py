@@ -24,13 +24,14 @@ def visible_gpus() -> list[str]:
 
 
 @contextmanager
-def one_gpu() -> Iterator[str | None]:
-    """Take a GPU that no other stage of this workspace has and make it the only visible one; None without any.
+def one_gpu(device: str = "auto") -> Iterator[str | None]:
+    """Take a GPU that no other stage of this workspace has and make it the only visible one; None without any, or
+    when `device` (as params.yaml has it) is another kind.
 
     Call it before torch is imported. Snakemake starts no more such stages than there are GPUs; where a person starts
     one more, it waits for the first GPU.
     """
-    names = visible_gpus()
+    names = visible_gpus() if device in {"auto", "cuda"} else []
     if not names:
         yield None
         return

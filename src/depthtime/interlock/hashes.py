@@ -10,9 +10,11 @@ import json
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from depthtime.errors import RecordError
 from depthtime.paths import STATE
 from depthtime.records import write_bytes
 
@@ -75,7 +77,8 @@ class Hashes:
         """Keep what was learned for the next process; a full disk or a race costs the cache only."""
         if self.changed:
             self.changed = False
-            write_bytes(self.cache, json.dumps(self.known, separators=(",", ":")).encode())
+            with suppress(RecordError):
+                write_bytes(self.cache, json.dumps(self.known, separators=(",", ":")).encode())
 
     def _is_ignored(self, name: str) -> bool:
         if self._ignored is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from depthtime.interlock.hashes import Hashes
@@ -26,8 +27,9 @@ def move_leftovers(stages: Stages | None = None) -> list[Path]:
                 continue
             target = _free(DROPPED / Path(name).relative_to(RESULTS))
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(name, target)
-            moved.append(target)
+            with suppress(FileNotFoundError):  # a stage that runs beside this one moved it first
+                os.replace(name, target)
+                moved.append(target)
         _remove_empty(folder)
     return moved
 
@@ -44,8 +46,9 @@ def _free(path: Path) -> Path:
 def _remove_empty(folder: Path) -> None:
     """Folders left without anything but Snakemake's mark: they would count as results of nothing."""
     for at, _, _ in sorted(os.walk(folder), reverse=True):
-        names = os.listdir(at)
+        names = os.listdir(at) if os.path.isdir(at) else ["gone"]
         if Path(at) != folder and set(names) <= {".snakemake_timestamp"}:
-            for name in names:
-                os.unlink(Path(at) / name)
-            os.rmdir(at)
+            with suppress(OSError):  # likewise, or a stage beside this one has just written there
+                for name in names:
+                    os.unlink(Path(at) / name)
+                os.rmdir(at)

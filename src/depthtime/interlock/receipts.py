@@ -15,6 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+import depthtime
 from depthtime.errors import InterlockError, RecordError
 from depthtime.interlock.hashes import Hashes
 from depthtime.interlock.leftovers import move_leftovers
@@ -67,9 +68,10 @@ def receipt(stage: str, stages: Stages | None = None) -> Iterator[Stage | None]:
         if any(stages.is_filled(dep) for dep in found.deps):
             for path in move_leftovers(stages):
                 logger.info("moved %s to %s: no run of %s makes it", path.relative_to(DROPPED), DROPPED, PARAMS)
+        _same_code(found)
         before = read_side(found, stages)
         yield found
-        changed = _changed(before, found)
+        changed = changes_since(before, found)
         if not changed:
             write_receipt(found, before)
             return
@@ -77,6 +79,22 @@ def receipt(stage: str, stages: Stages | None = None) -> Iterator[Stage | None]:
     if os.environ.get("DVC_STAGE") == found.address:
         raise InterlockError(f"{message}; run `dvc repro` again")
     logger.warning("%s; run `snakemake` again", message)
+
+
+def _same_code(stage: Stage) -> None:
+    """The code that runs is the code that is hashed: with another checkout's environment active it would not be.
+
+    Raises: InterlockError naming both files.
+    """
+    running, package = Path(depthtime.__file__).parent, Path("src/depthtime")
+    for dep in stage.deps:
+        if Path(dep).is_relative_to(package):
+            other = running / Path(dep).relative_to(package)
+            if not other.exists() or Path(dep).read_bytes() != other.read_bytes():
+                raise InterlockError(
+                    f"{stage.address}: {dep} is not the code that runs ({other}); activate this folder's environment "
+                    "(`make` sets one up), or set PYTHONPATH=src"
+                )
 
 
 def read_side(stage: Stage, stages: Stages) -> Entry:
@@ -107,7 +125,7 @@ def write_receipt(stage: Stage, before: Entry) -> None:
     write_json(receipt_path(stage.address), {"schema": 1, "address": stage.address, **row})
 
 
-def _changed(before: Entry, stage: Stage) -> list[str]:
+def changes_since(before: Entry, stage: Stage) -> list[str]:
     """Names of what is no longer as it was before the run: dependencies, parameters, the stage itself."""
     hashes = Hashes()
     names = [dep for dep, md5 in before.deps.items() if hashes.of(dep) != md5]

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from depthtime import paths
 from depthtime.config import RunConfig, Study
-from depthtime.data.batching import IGNORED
 from depthtime.data.dataset import load_dataset
 from depthtime.provenance import describe_machine
 from depthtime.records import write_json
+from depthtime.train.loop import train_step
 from depthtime.train.optim import build_optimizer
 from depthtime.train.setup import build_for, pick_device
 
@@ -58,7 +57,6 @@ def bench(study: Study, on_round: Callable[[int, int], None] = lambda done, tota
 def _row(name: str, threads: int, contestant: _Contestant, times: list[tuple[float, float]]) -> dict[str, Any]:
     steps, forwards = ([pair[k] for pair in times] for k in (0, 1))
     first, middle, third = statistics.quantiles(steps, n=4, method="inclusive")
-    recipe = contestant.config.train
     return {
         "run": name,
         "threads": threads,
@@ -68,11 +66,17 @@ def _row(name: str, threads: int, contestant: _Contestant, times: list[tuple[flo
         "q1_step_s": first,
         "q3_step_s": third,
         "median_forward_s": statistics.median(forwards),
-        "tokens_per_step": recipe.batch_size * contestant.config.dataset.positions,
-        "parameters": contestant.model.parameter_counts()["total"],
-        "flops_per_token_forward": contestant.model.flops_per_token(contestant.config.dataset.positions),
-        "nfe_forward": contestant.nfe,
+        **contestant.counts(),
     }
+
+
+def bench_counts(study: Study) -> list[dict[str, Any]]:
+    """The part of a bench record that is computed rather than measured, row by row."""
+    names = itertools.product(study.bench.runs, study.bench.threads)
+    return [
+        {"run": name, "threads": threads, **_Contestant(study.run(*name.split("/")), study).counts()}
+        for name, threads in names
+    ]
 
 
 class _Contestant:
@@ -87,15 +91,22 @@ class _Contestant:
         self.optimizer = build_optimizer(self.model, config.train)
         batch = np.arange(config.train.batch_size) % len(dataset.train)
         self.inputs, self.targets = (torch.from_numpy(a).to(self.device) for a in dataset.train.take(batch))
+
+    def counts(self) -> dict[str, int]:
+        """Tokens, parameters and operations: what the times belong to."""
+        positions = self.config.dataset.positions
         with torch.no_grad():
-            self.nfe = self.model.solve(self.inputs).nfe
+            nfe = self.model.solve(self.inputs).nfe
+        return {
+            "tokens_per_step": self.config.train.batch_size * positions,
+            "parameters": self.model.parameter_counts()["total"],
+            "flops_per_token_forward": self.model.flops_per_token(positions),
+            "nfe_forward": nfe,
+        }
 
     def train_step_s(self) -> float:
         began = self._now()
-        self.optimizer.zero_grad(set_to_none=True)
-        logits = self.model(self.inputs)
-        functional.cross_entropy(logits.flatten(0, 1), self.targets.flatten(), ignore_index=IGNORED).backward()
-        self.optimizer.step()
+        train_step(self.model, self.optimizer, self.inputs, self.targets, self.config.train)
         return self._now() - began
 
     def forward_s(self) -> float:
@@ -105,6 +116,6 @@ class _Contestant:
         return self._now() - began
 
     def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
         return time.perf_counter()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -74,7 +73,6 @@ def fit(
     if state_path is not None and state_path.exists():
         progress, best = load_state(state_path, model, optimizer)
     model.train()
-    autocast = _autocast(recipe, device)
     began, saved_at = time.monotonic() - progress.elapsed_s, time.monotonic()
 
     last = min(recipe.max_steps, stop_at or recipe.max_steps)
@@ -86,17 +84,9 @@ def fit(
 
         # one optimiser step
         inputs, targets = (torch.from_numpy(a).to(device) for a in train.take(order.indices(step - 1)))
-        optimizer.zero_grad(set_to_none=True)
-        with autocast():
-            logits = model(inputs)
-        loss = functional.cross_entropy(_full(logits).flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
-        loss.backward()
-        norm = _clip(model, recipe.clip_norm)
-        loss_nats, grad_norm = loss.item(), norm.item()
+        loss_nats, grad_norm = train_step(model, optimizer, inputs, targets, recipe)
         if not (math.isfinite(loss_nats) and math.isfinite(grad_norm)):
             progress.diverged_at = step
-        else:
-            optimizer.step()
         progress.step = step
         progress.history.append([step, _finite(loss_nats), rate, _finite(grad_norm), None])
 
@@ -133,10 +123,26 @@ def fit(
     return Fitted(model, progress, best)
 
 
-def _autocast(recipe: Train, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
-    if recipe.precision == "bfloat16":
-        return lambda: torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext
+def train_step(
+    model: LanguageModel, optimizer: torch.optim.Optimizer, inputs: Tensor, targets: Tensor, recipe: Train
+) -> tuple[float, float]:
+    """One optimiser step on a batch (B, N); weights stay as they are when loss or gradient is not finite.
+
+    Returns: mean loss in nats per token, and the norm of all gradients before clipping.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    with _autocast(recipe, inputs.device):
+        logits = model(inputs)
+    loss = functional.cross_entropy(_full(logits).flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+    loss.backward()
+    loss_nats, grad_norm = loss.item(), _clip(model, recipe.clip_norm).item()
+    if math.isfinite(loss_nats) and math.isfinite(grad_norm):
+        optimizer.step()
+    return loss_nats, grad_norm
+
+
+def _autocast(recipe: Train, device: torch.device) -> AbstractContextManager[object]:
+    return torch.autocast(device.type, dtype=torch.bfloat16) if recipe.precision == "bfloat16" else nullcontext()
 
 
 def _full(logits: Tensor) -> Tensor:

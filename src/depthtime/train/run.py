@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shutil
 import statistics
 import sys
 from collections.abc import Iterable
@@ -12,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from depthtime import paths
 from depthtime.config import RunConfig, Study, digest
@@ -46,9 +46,9 @@ def train_run(
     """
     config = resolve(study, group, run)
     dataset = load_dataset(study, config.group.data)
-    state_path = root / paths.RESUME / f"{_state_key(config, dataset, seed)}.safetensors"
     rehearsal = rehearse(config, dataset, seed)
     model = build_for(config, dataset, seed)
+    state_path = root / paths.RESUME / f"{_state_key(config, dataset, seed)}.safetensors"  # names the code now loaded
     fitted = fit(
         model, dataset.train, dataset.valid, config.train, seed=seed, state_path=state_path, observers=observers
     )
@@ -70,12 +70,18 @@ def train_run(
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         **_results(config, dataset, fitted),
     }
+    shutil.rmtree(folder, ignore_errors=True)  # what an earlier run left there is not this run's
     for name, data in files.items():
         write_bytes(folder / name, data)
     write_json(root / paths.provenance(group, run, seed), _provenance(config, fitted.progress))
     write_json(root / paths.record(group, run, seed), record)
-    state_path.unlink(missing_ok=True)
     return record
+
+
+def forget_state(config: RunConfig, seed: int) -> None:
+    """Remove the checkpoint of a run that has its record. The last step's state makes a second call instant."""
+    dataset = load_dataset(config.study, config.group.data)
+    (paths.RESUME / f"{_state_key(config, dataset, seed)}.safetensors").unlink(missing_ok=True)
 
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
@@ -93,14 +99,9 @@ def _results(config: RunConfig, dataset: Dataset, fitted: Fitted) -> dict[str, A
     diverged = progress.diverged_at is not None
     norms = [row[3] for row in progress.history if row[3] is not None]
     losses = [row[1] for row in progress.history[-100:] if row[1] is not None]
-    cost = model.solve(_probe(dataset, model))
     return {
         "status": "diverged" if diverged else "completed",
-        "parameters": model.parameter_counts(),
-        "cost": {
-            "nfe_forward": cost.nfe,
-            "flops_per_token_forward": model.flops_per_token(config.dataset.positions),
-        },
+        **describe_model(config, dataset, model),
         "curve": curve,
         "final": curve[-1],
         "best": reached.get(progress.best_step, {"step": None, **missing}),
@@ -113,10 +114,18 @@ def _results(config: RunConfig, dataset: Dataset, fitted: Fitted) -> dict[str, A
     }
 
 
-def _probe(dataset: Dataset, model: LanguageModel) -> Tensor:
-    """One validation window, to count what a forward pass costs."""
+@torch.no_grad()
+def describe_model(config: RunConfig, dataset: Dataset, model: LanguageModel) -> dict[str, Any]:
+    """Parameters by part, and what a forward pass costs, counted on one validation window."""
     inputs, _ = dataset.valid.take(np.zeros(1, dtype=np.int64))
-    return torch.from_numpy(inputs).to(next(model.parameters()).device)
+    solution = model.solve(torch.from_numpy(inputs).to(next(model.parameters()).device))
+    return {
+        "parameters": model.parameter_counts(),
+        "cost": {
+            "nfe_forward": solution.nfe,
+            "flops_per_token_forward": model.flops_per_token(config.dataset.positions),
+        },
+    }
 
 
 def _test_score(config: RunConfig, dataset: Dataset, fitted: Fitted) -> dict[str, Any] | None:
@@ -148,11 +157,12 @@ def _cell(value: float | None) -> str:
 
 def _state_key(config: RunConfig, dataset: Dataset, seed: int) -> str:
     """Names the checkpoint of an unfinished run: parameters, seed, data and the code that is running."""
-    return digest([config.digest, seed, dataset.card, code_digest()])[:32]
+    machine = [torch.__version__, str(pick_device(config.train.device))]
+    return digest([config.digest, seed, dataset.card, machine, code_digest()])[:32]
 
 
-def code_digest(packages: Iterable[str] = ("data", "integrate", "models", "evaluate", "train")) -> str:
-    """sha256 over the source files in use of the packages that compute numbers."""
+def code_digest(packages: Iterable[str] = ("data", "integrate", "models", "evaluate", "train", "seeding")) -> str:
+    """sha256 over the loaded source files of the packages that compute numbers; call it when all are loaded."""
     prefixes = tuple(f"depthtime.{name}" for name in packages)
     loaded = sorted((n, m.__file__) for n, m in list(sys.modules.items()) if n.startswith(prefixes) and m.__file__)
     return digest([(name, sha256_file(Path(file))) for name, file in loaded if file])

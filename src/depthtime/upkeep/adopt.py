@@ -20,9 +20,10 @@ from typing import Any
 from depthtime import paths
 from depthtime.config import Study
 from depthtime.errors import AdoptError, DepthtimeError
-from depthtime.interlock.receipts import read_side, write_receipt
+from depthtime.interlock.lock import Freshness
+from depthtime.interlock.receipts import changes_since, read_side, write_receipt
 from depthtime.interlock.recording import read_freshness, record
-from depthtime.interlock.stages import Stage, Stages
+from depthtime.interlock.stages import Stage
 from depthtime.records import differences, read_json, sha256_file, write_bytes
 
 RELATIVE = 1e-6  # how closely a rehearsal must agree
@@ -40,67 +41,100 @@ def adopt(study: Study, on_stage: Callable[[int, int], None] = lambda done, tota
     own = [address for address in stale if not fresh.is_recorded(address) and not fresh.has_receipt(address)]
     adopted: list[str] = []
     refused: dict[str, str] = {}
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        rehearsals = {
-            address: pool.submit(check_training, study, *_run(stages[address]))
-            for address in own
-            if stages[address].cmd.split()[1] == "train" and not _missing(stages[address])
-        }
-        for number, address in enumerate(stale, start=1):
-            stage = stages[address]
-            above = [up for up in stages.upstream(stage) if up in refused]
-            try:
-                if above:
-                    raise AdoptError(f"follows from {above[0]}, which was refused")
-                if address in own:
-                    _adopt_stage(study, stage, stages, rehearsals.get(address))
-                    adopted.append(address)
-            except DepthtimeError as error:
-                refused[address] = f"{address}: {error}"
-            on_stage(number, len(stale))
-    record()
+    try:
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            checks = {address: _Check(study, fresh, stages[address], pool) for address in own}
+            for number, address in enumerate(stale, start=1):
+                above = [up for up in stages.upstream(stages[address]) if up in refused]
+                try:
+                    if above:
+                        raise AdoptError(f"follows from {above[0]}, which was refused")
+                    if address in checks:
+                        checks[address].finish()
+                        adopted.append(address)
+                except DepthtimeError as error:
+                    refused[address] = f"{address}: {error}"
+                on_stage(number, len(stale))
+    finally:
+        record()
     return adopted, list(refused.values())
 
 
-def _adopt_stage(study: Study, stage: Stage, stages: Stages, rehearsal: Future[None] | None) -> None:
-    before = read_side(stage, stages)
-    missing = _missing(stage)
-    if missing:
-        raise AdoptError(f"{missing[0]} is not here; run `dvc pull`, or `snakemake` to make it")
-    verb, *arguments = stage.cmd.split()[1:]
-    if rehearsal is not None:
-        rehearsal.result()
-    elif verb == "bench":
-        raise AdoptError("step times are measured, not computed; run `snakemake bench` on a quiet machine")
-    else:
-        _recompute(study, stage, verb, arguments)
-    write_receipt(stage, before)
+class _Check:
+    """One stale stage: what it reads is hashed first, its rehearsal runs in the pool, `finish` decides."""
+
+    def __init__(self, study: Study, fresh: Freshness, stage: Stage, pool: ProcessPoolExecutor) -> None:
+        self.study, self.stage = study, stage
+        self.verb, *self.arguments = stage.cmd.split()[1:]
+        self.problem: DepthtimeError | None = None
+        self.rehearsal: Future[None] | None = None
+        try:
+            self.before = read_side(stage, fresh.stages)
+            _check_outputs(fresh, stage, only_code_moved=self.verb in {"train", "bench"})
+        except DepthtimeError as error:
+            self.problem = error
+            return
+        if self.verb == "train":
+            group, run, seed = self.arguments
+            self.rehearsal = pool.submit(check_training, study, group, run, int(seed))
+
+    def finish(self) -> None:
+        """Leave a receipt, or raise AdoptError that says what differs."""
+        if self.problem is not None:
+            raise self.problem
+        try:
+            if self.rehearsal is not None:
+                self.rehearsal.result()
+            elif self.verb == "bench":
+                _check_bench(self.study)
+            else:
+                _recompute(self.study, self.stage, self.verb, self.arguments)
+        except DepthtimeError:
+            raise
+        except Exception as error:
+            raise AdoptError(f"the present code fails with {type(error).__name__}: {error}") from error
+        if changed := changes_since(self.before, self.stage):
+            raise AdoptError(f"{', '.join(changed)} changed meanwhile; run `depthtime runs adopt` again")
+        write_receipt(self.stage, self.before)
 
 
-def _missing(stage: Stage) -> list[str]:
-    return [out for out in stage.outs if not Path(out).exists()]
-
-
-def _run(stage: Stage) -> tuple[str, str, int]:
-    """Group, run and seed of a training stage."""
-    group, run, seed = stage.cmd.split()[2:]
-    return group, run, int(seed)
+def _check_outputs(fresh: Freshness, stage: Stage, *, only_code_moved: bool) -> None:
+    """The outputs are here and are those that were recorded; for a training, so is all it read but code."""
+    entry = fresh.lock.get(stage.address) or fresh.receipts.get(stage.address)
+    for out in stage.outs:
+        if not Path(out).exists():
+            raise AdoptError(f"{out} is not here; run `dvc pull`, or `snakemake` to make it")
+        if entry is not None and fresh.digest(out) != entry.outs.get(out):
+            raise AdoptError(f"{out} is not what was recorded (edited, or cut short); `snakemake {out}` makes it again")
+    if not only_code_moved:
+        return
+    if entry is None:
+        raise AdoptError("it was never recorded, so there is nothing to adopt; `snakemake` runs it")
+    for dep in stage.deps:
+        if not dep.startswith("src/") and fresh.digest(dep) != entry.deps.get(dep):
+            raise AdoptError(f"{dep} changed since the run; `snakemake` runs it again")
 
 
 def check_training(study: Study, group: str, run: str, seed: int) -> None:
     """Hold a training record against today's parameters, data, files and code.
 
+    The rehearsal replays the recipe; what a record derives (parameter and operation counts, best and last evaluation)
+    is derived again, and kept weights are scored again on the whole validation part. What no rehearsal can see is
+    code that acts only later than 20 steps, such as a clipping limit that early gradients do not reach.
+
     Raises: AdoptError that names the run and the first difference.
     """
     from depthtime.data.dataset import load_dataset
     from depthtime.train.rehearsal import rehearse
-    from depthtime.train.run import describe_data, resolve
+    from depthtime.train.run import describe_data, describe_model, resolve
+    from depthtime.train.setup import build_for
 
     name = f"{group}/{run}/{seed}"
     found = read_json(paths.record(group, run, seed))
     config = resolve(study, group, run)
     if found["digest"] != config.digest:
-        raise AdoptError(f"{name}: params.yaml changed ({_first_difference(found['config'], config.described())})")
+        change = next(differences(found["config"], config.described()), "another layout of the configuration")
+        raise AdoptError(f"{name}: params.yaml changed ({change})")
     folder = paths.run_folder(group, run, seed)
     for file, sha256 in found["files"].items():
         if not (folder / file).exists() or sha256_file(folder / file) != sha256:
@@ -112,7 +146,36 @@ def check_training(study: Study, group: str, run: str, seed: int) -> None:
     dataset = load_dataset(study, config.group.data)
     if found["data"] != describe_data(dataset):
         raise AdoptError(f"{name}: the dataset {config.group.data} changed since the run")
+    model = build_for(config, dataset, seed)
+    derived = describe_model(config, dataset, model) | _derived(found["curve"])
+    moved = next(differences({key: found[key] for key in derived}, derived), None)
+    if moved is not None:
+        raise AdoptError(f"{name}: {moved}")
     _compare(name, found["rehearsal"], rehearse(config, dataset, seed))
+    if "weights.safetensors" in found["files"]:
+        from depthtime.upkeep.verify import score_weights
+
+        nll = score_weights(config, dataset, seed, folder / "weights.safetensors").nll_nats
+        if not math.isclose(nll, found["final"]["nll_nats"], rel_tol=RELATIVE):
+            raise AdoptError(f"{name}: its weights score {nll}, the record has {found['final']['nll_nats']}")
+
+
+def _derived(curve: list[dict[str, Any]]) -> dict[str, Any]:
+    """Best and last evaluation of a validation curve."""
+    reached = [entry for entry in curve if entry["nll_nats"] is not None]
+    nothing = {"step": None, "nll_nats": None, "perplexity": None, "num_scored": None}
+    return {"final": curve[-1], "best": min(reached, key=lambda entry: entry["nll_nats"], default=nothing)}
+
+
+def _check_bench(study: Study) -> None:
+    """Times stand as measured; what they belong to must be what the present code builds."""
+    from depthtime.train.bench import bench_counts
+
+    rows = read_json(paths.bench_record())["rows"]
+    now = bench_counts(study)
+    was = [{key: row.get(key) for key in new} for row, new in zip(rows, now, strict=False)]
+    if change := next(differences(was, now), None):
+        raise AdoptError(f"{change}; run `snakemake bench` on a quiet machine")
 
 
 def _compare(name: str, was: dict[str, Any], now: dict[str, Any]) -> None:
@@ -179,7 +242,3 @@ def _compute(study: Study, verb: str, arguments: list[str]) -> None:
         write_figures(study)
     else:
         raise AdoptError(f"no rule for the verb {verb}; run `snakemake` instead")
-
-
-def _first_difference(was: Any, now: Any) -> str:
-    return next(differences(was, now), "another layout of the configuration")

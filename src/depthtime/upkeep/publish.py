@@ -12,6 +12,7 @@ from depthtime.errors import InterlockError
 from depthtime.interlock.recording import read_freshness
 
 STORE = Path("store")
+CACHE = Path(".dvc/cache")  # laid out like the store
 STORE_LIMIT_MB = 150  # over all history: git keeps every object that was ever in the store
 KEPT_LIMIT = 12  # named runs whose weights are stored
 
@@ -34,19 +35,20 @@ def publish(study: Study) -> list[str]:
             f"params.yaml: keep_weights is set for {len(kept)} runs, the store takes {KEPT_LIMIT}: {', '.join(kept)}"
         )
     _dvc("gc", "--workspace", "--force", "--quiet")
-    pushed = _dvc("push", "--remote", "store")
-    size_mb = store_mb()
+    size_mb = store_mb(CACHE)
     if size_mb > STORE_LIMIT_MB:
         raise InterlockError(f"store/ would hold {size_mb:.0f} MB over its history, the limit is {STORE_LIMIT_MB} MB")
+    pushed = _dvc("push", "--remote", "store")
     return [
         pushed,
         f"store/ holds {size_mb:.1f} MB over its whole history (limit {STORE_LIMIT_MB} MB); commit it with git",
     ]
 
 
-def store_mb() -> float:
-    """Size of every object that is or ever was in the store, in MB."""
-    sizes = {path.relative_to(STORE).as_posix(): path.stat().st_size for path in STORE.rglob("*") if path.is_file()}
+def store_mb(*added: Path) -> float:
+    """Size of every object that is or ever was in the store, in MB, with those of folders that are to be added."""
+    files = [(folder, path) for folder in (STORE, *added) for path in folder.rglob("*") if path.is_file()]
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for folder, path in files}
     for name, size in _historic().items():
         sizes.setdefault(name, size)
     return sum(sizes.values()) / 1e6
