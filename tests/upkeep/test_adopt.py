@@ -56,7 +56,7 @@ def test_a_pure_refactoring_is_adopted_without_training(study):
         ("train/schedule.py", "math.cos(math.pi * progress)", "math.cos(math.pi * progress**2)", "loss at step"),
         ("train/loop.py", "model.parameters(), limit", "model.parameters(), 2 * limit", "loss at step"),
         ("evaluate/network.py", "yield nll[", "yield 1.01 * nll[", "evaluation after the rehearsal"),
-        ("train/checkpoint.py", "return progress, _", "model.head.bias.data += 1; return progress, _", "step 11"),
+        ("train/checkpoint.py", "return progress, _", "model.head.bias.data[0] += 1; return progress, _", "step 11"),
     ],
     ids=["formula", "weight-decay", "schedule", "clipping", "evaluation", "resume"],
 )  # fmt: skip

@@ -73,9 +73,28 @@ def values(sources: Sources) -> dict[str, str]:
         found |= {f"published.{run}.{step}": say.number(value) for step, value in curve.items()}
     for row in sources.cost_ratios():
         found[f"cost.{row['run'].replace('/', '.')}.{row['name']}_ratio"] = say.number(row["ratio"], 2)
+    found |= _minutes(sources)
     for row in sources.bench["rows"]:
         at = f"cost.{row['run'].replace('/', '.')}.step_{row['threads']}_threads_ms"
         found[at] = say.number(1000 * row["median_step_s"], 0)
+    return found
+
+
+def _minutes(sources: Sources) -> dict[str, str]:
+    """Minutes that the trainings of a group take on two cores, one thread each, from the step times of the bench."""
+    study = sources.study
+    step_s = {}
+    for row in sources.bench["rows"]:
+        group, run = row["run"].split("/")
+        if row["threads"] == 1:
+            step_s[study.groups[group].runs[run].model] = row["median_step_s"]
+    found = {}
+    for name, group in study.groups.items():
+        seconds = [step_s.get(run.model) for run in group.runs.values()]
+        known = [value for value in seconds if value is not None]
+        if len(known) == len(seconds):
+            minutes = sum(known) * len(group.seeds) * group.train.max_steps / 60 / 2
+            found[f"{name}.minutes"] = say.number(minutes, 0)
     return found
 
 

@@ -26,11 +26,12 @@ def clean_key(text: str) -> str:
 
 
 def flatten(data: Any, prefix: str = "") -> dict[str, Any]:
-    """Leaves of nested mappings by dotted name; mappings in a list are numbered, other lists are leaves."""
+    """Leaves of nested mappings by dotted name; mappings in a list go by their `name`, or number; other lists are
+    leaves."""
     if isinstance(data, dict):
         items = [(str(key), value) for key, value in data.items()]
     elif isinstance(data, list | tuple) and any(isinstance(value, dict) for value in data):
-        items = [(str(index), value) for index, value in enumerate(data)]
+        items = [(str(value.get("name", index)), value) for index, value in enumerate(data)]
     else:
         return {prefix: data}
     leaves: dict[str, Any] = {}
