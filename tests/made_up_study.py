@@ -38,10 +38,22 @@ REFERENCES = {
 
 
 def load_study(root: Path) -> Study:
-    """Copy the repository's params.yaml and published.yaml to `root` and load the study."""
+    """Copy the repository's params.yaml and published.yaml to `root` and load the study.
+
+    Groups that are compared have at least three seeds here, however many have run; a group that serves a selection
+    keeps its own.
+    """
     for name in ("params.yaml", "published.yaml"):
         shutil.copy(REPOSITORY / name, root / name)
-    return load_params(root / "params.yaml")
+    study = load_params(root / "params.yaml")
+    serving = {row.select.group for row in study.groups.values() if row.select is not None}
+    groups = {
+        name: row.model_copy(update={"seeds": tuple(range(row.seeds[0], row.seeds[0] + max(3, len(row.seeds))))})
+        if name not in serving
+        else row
+        for name, row in study.groups.items()
+    }
+    return study.model_copy(update={"groups": groups})
 
 
 def write_study(study: Study) -> None:
