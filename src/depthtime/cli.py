@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from depthtime import paths
-from depthtime.errors import DepthtimeError
+from depthtime.errors import ConfigError, DepthtimeError
 from depthtime.interlock.gpus import one_gpu
 from depthtime.progress import ScreenHandler, console, counting, logger
 from depthtime.stage_log import running_stage
@@ -161,13 +161,21 @@ def check() -> None:
     from depthtime.config import load_params
     from depthtime.interlock.stages import read_stages
 
-    root = paths.enter_root()
-    study = load_params()
-    stages = read_stages()
-    told = f"params.yaml and dvc.yaml are well-formed: {len(list(study.all_runs()))} runs, {len(stages)} stages"
-    if (root / "claims.yaml").exists():
-        told += f"; claims.yaml: {len(load_claims(root / 'claims.yaml').claims)} claims"
-    print(told)
+    paths.enter_root()
+    problems: list[str] = []
+    told: list[str] = []
+    for file, read in (
+        ("params.yaml", lambda: f"{len(list(load_params().all_runs()))} runs"),
+        ("dvc.yaml", lambda: f"{len(read_stages())} stages"),
+        ("claims.yaml", lambda: f"{len(load_claims(Path('claims.yaml')).claims)} claims"),
+    ):
+        try:
+            told += [f"{file}: {read()}"] if Path(file).exists() else []
+        except DepthtimeError as error:
+            problems += str(error).splitlines()
+    if problems:
+        raise ConfigError(problems)
+    print("well-formed: " + "; ".join(told))
 
 
 @app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime evaluate core/ode/42")
