@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,10 @@ def demo(repository: Path, folder: Path, cores: str) -> None:
     print((folder / TABLE).read_text(encoding="utf-8"))
     for what, where in (("tables", "results/tables"), ("figures", "results/figures"), ("logs", "logs")):
         print(f"{what + ':':9} {_shown(folder / where)}")
-    print(f"runs:     cd {_shown(folder)} && depthtime runs ui    (MLflow, then open http://127.0.0.1:5000)")
+    command = shlex.quote(str(Path(sys.executable).parent / "depthtime"))
+    print(
+        f"runs:     cd {shlex.quote(_shown(folder))} && {command} runs ui    (MLflow, then open http://127.0.0.1:5000)"
+    )
 
 
 def set_up(repository: Path, folder: Path) -> None:
