@@ -38,7 +38,7 @@ def estimate_lines(study: Study, targets: list[str], cores: int) -> Iterator[str
         yield f"{group:18} {total:3} runs  {_hours(whole_s)} on {cores} cores; {to_do}"
     used_mb = sum(f.stat().st_size for f in _files(paths.RESULTS)) / 1e6
     yield f"{'left':18} {_hours(left_s)}, and about {cores * STATE_MB} MB for checkpoints while training"
-    yield f"{'disk':18} results hold {used_mb:.0f} MB now; the Python environment takes about 2 GB (CPU) or 8 GB (CUDA)"
+    yield f"{'disk':18} results hold {used_mb:.0f} MB now; the Python environment takes about 2 GB, more with CUDA"
 
 
 def _expand(study: Study, targets: Iterable[str], main: str) -> Iterator[str]:
