@@ -147,6 +147,7 @@ AnyCheck = Annotated[
     PublishedGap | RelativeGap | Improvement | ReferenceGap | CostRatio | RecordField | Quotient,
     Field(discriminator="statistic"),
 ]
+MEASURES = ("gradients", "solver_swap", "decoding")  # stages that measure trained weights
 _KINDS: dict[str, type[Check]] = {
     "published_gap": PublishedGap, "relative_gap": RelativeGap, "improvement": Improvement,
     "reference_gap": ReferenceGap, "cost_ratio": CostRatio, "record_field": RecordField, "quotient": Quotient,
@@ -278,7 +279,7 @@ def _misnamed(ledger: Ledger) -> Iterator[str]:
 
 def _dangling(ledger: Ledger, study: Study) -> Iterator[str]:
     """What a judged claim names must be in params.yaml."""
-    stages = {*study.groups, "ngram", "bench", "fetch", "prepare", "arithmetic"}
+    stages = {*study.groups, "ngram", "bench", "fetch", "prepare", "arithmetic", *MEASURES}
     for name, claim in ledger.claims.items():
         if claim.judged_by is None:
             continue

@@ -31,6 +31,10 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+FixedSolver = Literal["euler", "euler_right", "midpoint", "heun2", "rk4", "rk4_38"]
+AdaptiveSolver = Literal["adaptive_heun", "bosh3", "dopri5", "tsit5", "dopri8"]
+
+
 class Part(BaseModel):
     """One mapping in params.yaml: frozen, without unknown keys, without silent conversions."""
 
@@ -163,22 +167,51 @@ class DiscreteRun(Run):
     layers: Positive
 
 
-class ContinuousRun(Run):
-    model: Literal["continuous"]
-    solver: Literal["euler", "midpoint", "heun2", "rk4"]
+class Integrated(Run):
+    """A run with a vector field integrated over depth time by `solver` in `num_steps` equal steps."""
+
+    solver: FixedSolver
     num_steps: Positive
     gradient: Literal["direct"]
     t0: Annotated[float, Field(allow_inf_nan=False)]
     t1: Annotated[float, Field(allow_inf_nan=False)]
 
     @model_validator(mode="after")
-    def _interval(self) -> ContinuousRun:
+    def _interval(self) -> Integrated:
         if not self.t1 > self.t0:
             raise ValueError(f"t1 = {self.t1} is not after t0 = {self.t0}")
         return self
 
 
-AnyRun = Annotated[DiscreteRun | ContinuousRun, Field(discriminator="model")]
+class ContinuousRun(Integrated):
+    model: Literal["continuous"]
+
+
+class FusedRun(Integrated):
+    """The continuous model with a faster solve of the same numbers, to rounding."""
+
+    model: Literal["fused"]
+
+
+class SharedRun(Run):
+    """One block applied `layers` times."""
+
+    model: Literal["shared"]
+    layers: Positive
+
+
+class ContinuousVariantRun(Integrated):
+    """The continuous model with another field, depth time as an input, or a norm before the head."""
+
+    model: Literal["continuous_variant"]
+    field: Literal["postnorm", "difference", "prenorm"]
+    reads_time: bool
+    final_norm: bool
+
+
+AnyRun = Annotated[
+    DiscreteRun | ContinuousRun | FusedRun | SharedRun | ContinuousVariantRun, Field(discriminator="model")
+]
 
 
 class Select(Part):
@@ -189,11 +222,17 @@ class Select(Part):
 
 
 class Group(Part):
+    """Runs that share data, sizes, recipe and seeds. Pairs are later runs minus the first, or minus those of `against`.
+
+    `against` names runs of other groups (group/run) that have the same data and at least these seeds.
+    """
+
     data: str
     seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
     model: ModelSizes
     train: Train
     select: Select | None = None
+    against: tuple[str, ...] = ()
     runs: Annotated[dict[str, AnyRun], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -203,9 +242,50 @@ class Group(Part):
         return self
 
 
+class Gradients(Part):
+    """How far gradients of each method are from exact ones, at what memory and time. `run` is group/run/seed."""
+
+    run: str
+    methods: Annotated[tuple[Literal["direct", "checkpointed", "adjoint", "reversible"], ...], Field(min_length=1)]
+    steps: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    batch_size: Positive
+    rounds: Annotated[int, Field(ge=3)]
+    threads: Positive
+
+
+class SolverSwap(Part):
+    """Trained weights under other solvers: perplexity of `windows` validation windows, and leaks of adaptive ones."""
+
+    run: str
+    fixed: Annotated[dict[FixedSolver, Annotated[tuple[Positive, ...], Field(min_length=1)]], Field(min_length=1)]
+    adaptive: Annotated[tuple[AdaptiveSolver, ...], Field(min_length=1)]
+    tolerances: Annotated[tuple[Rate, ...], Field(min_length=1)]  # both rtol and atol
+    windows: Positive
+    batch_size: Annotated[int, Field(ge=2)]
+    leak_batches: Positive
+    max_nfe: Positive
+    threads: Positive
+
+
+class Decoding(Part):
+    """Cached decoding against full recomputation: `splits` random splits, and times after `prefixes` positions."""
+
+    runs: Annotated[tuple[str, ...], Field(min_length=1)]
+    splits: Positive
+    batch_size: Positive
+    prefixes: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    rounds: Annotated[int, Field(ge=3)]
+    threads: Positive
+
+
 class Bench(Part):
+    """`runs` on each of `threads`; `frontier` on one thread; `speed`, a continuous run, part by part on one thread."""
+
     runs: Annotated[tuple[str, ...], Field(min_length=1)]
     threads: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    frontier: tuple[str, ...]
+    speed: str
+    peak_size: Positive  # of the square matrix product that stands for the machine's peak
     warmup_steps: Positive
     rounds: Annotated[int, Field(ge=3)]
 
@@ -216,6 +296,9 @@ class Study(Part):
     ngram: Ngram
     groups: Annotated[dict[str, Group], Field(min_length=1)]
     bench: Bench
+    gradients: Gradients
+    solver_swap: SolverSwap
+    decoding: Decoding
 
     def group(self, name: str) -> Group:
         """A group by name, or an error that lists the names there are."""
@@ -370,10 +453,32 @@ def _dangling(raw: dict[str, Any]) -> Iterator[str]:
                     yield f"{at}.runs.{run}.keep_weights: seed {seed} is not among seeds {seeds}"
         if isinstance(group.get("select"), dict):
             yield from _dangling_select(groups, name, group["select"])
+        for entry in _items(group.get("against")):
+            yield from _dangling_against(groups, name, entry)
     runs = [f"{name}/{run}" for name, group in groups.items() for run in _rows(group.get("runs"))]
-    for entry in _items(_rows({"bench": raw.get("bench")}).get("bench", {}).get("runs")):
-        if entry not in runs:
-            yield f"bench.runs: {entry!r} is not a run{suggest(entry, runs)}; expected group/run"
+    bench = _rows(raw).get("bench", {})
+    for key in ("runs", "frontier", "speed"):
+        named = bench.get(key)
+        for entry in [named] if isinstance(named, str) else _items(named):
+            if entry not in runs:
+                yield f"bench.{key}: {entry!r} is not a run{suggest(entry, runs)}; expected group/run"
+    yield from _without_weights(raw, groups)
+
+
+def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Stages that measure trained weights name runs (group/run/seed) whose weights are kept."""
+    kept = [
+        f"{name}/{run}/{seed}"
+        for name, group in groups.items()
+        for run, row in _rows(group.get("runs")).items()
+        for seed in _items(row.get("keep_weights"))
+    ]
+    rows = _rows(raw)
+    named = [(f"{stage}.run", rows.get(stage, {}).get("run")) for stage in ("gradients", "solver_swap")]
+    named += [("decoding.runs", entry) for entry in _items(rows.get("decoding", {}).get("runs"))]
+    for at, entry in named:
+        if isinstance(entry, str) and entry not in kept:
+            yield f"{at}: {entry!r} keeps no weights{suggest(entry, kept)}; expected group/run/seed of keep_weights"
 
 
 def _dangling_select(groups: dict[str, dict[str, Any]], name: str, select: dict[str, Any]) -> Iterator[str]:
@@ -390,6 +495,19 @@ def _dangling_select(groups: dict[str, dict[str, Any]], name: str, select: dict[
         for candidate in _items(candidates):
             if candidate not in known:
                 yield f"{at}.among.{run}: {candidate!r} is not a run of group {searched}{suggest(candidate, known)}"
+
+
+def _dangling_against(groups: dict[str, dict[str, Any]], name: str, entry: Any) -> Iterator[str]:
+    """A baseline must be a run of another group with the same data and steps, and with all seeds of this one."""
+    at, (other, _, run) = f"groups.{name}.against", str(entry).partition("/")
+    if other == name or run not in _rows(groups.get(other, {}).get("runs")):
+        names = [f"{group}/{row}" for group, rows in groups.items() for row in _rows(rows.get("runs"))]
+        yield f"{at}: {entry!r} is not a run of another group{suggest(entry, names)}; expected group/run"
+        return
+    if groups[other].get("data") != groups[name].get("data"):
+        yield f"{at}: {entry} is scored on {groups[other].get('data')}, this group on {groups[name].get('data')}"
+    if absent := [seed for seed in _items(groups[name].get("seeds")) if seed not in _items(groups[other].get("seeds"))]:
+        yield f"{at}: {entry} has no seeds {absent}, so nothing can be paired"
 
 
 def _rows(node: Any) -> dict[str, dict[str, Any]]:
@@ -424,10 +542,12 @@ def kind_of(value: Any) -> str:
 
 KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, which pydantic puts into a location
     "continuumlm": ContinuumProtocol, "standard": StandardProtocol,
-    "discrete": DiscreteRun, "continuous": ContinuousRun,
+    "discrete": DiscreteRun, "continuous": ContinuousRun, "fused": FusedRun, "shared": SharedRun,
+    "continuous_variant": ContinuousVariantRun,
 }  # fmt: skip
 SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "model": ModelSizes, "train": Train, "select": Select, "bench": Bench,
+    "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
 }  # fmt: skip
 
 
