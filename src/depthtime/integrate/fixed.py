@@ -38,27 +38,47 @@ def solve_fixed(
     Raises:   SolveError when num_steps < 1 or the field changes shape or dtype of the state.
     Source:   Hairer, Norsett, Wanner (1993), Solving Ordinary Differential Equations I, section II.1.
     """
-    if num_steps < 1:
-        raise SolveError(f"num_steps = {num_steps}, expected at least 1")
+    require_steps(num_steps)
     h = (t1 - t0) / num_steps
     y = y0
     for step in range(num_steps):
-        t = t0 + step * h
-        slopes: list[Tensor] = []
-        for node, row in zip(tableau.c, tableau.a, strict=True):
-            slopes.append(f(t + node * h, _advance(y, slopes, row, h)))
-        if step == 0 and (slopes[0].shape != y.shape or slopes[0].dtype != y.dtype):
-            raise SolveError(
-                f"the vector field returned {tuple(slopes[0].shape)} {slopes[0].dtype} for a state "
-                f"{tuple(y.shape)} {y.dtype}; they must agree"
-            )
-        y = _advance(y, slopes, tableau.b, h)
+        y = take_step(f, y, tableau, t0 + step * h, h)
     return Solution(y, nfe=tableau.num_stages * num_steps, num_steps=num_steps)
 
 
-def _advance(y: Tensor, slopes: Sequence[Tensor], weights: Sequence[float], h: float) -> Tensor:
+def take_step(f: VectorField, y: Tensor, tableau: Tableau, t: float, h: float) -> Tensor:
+    """The state at t + h from the state y at t; h may be negative."""
+    return advance(y, stage_slopes(f, y, tableau, t, h), tableau.b, h)
+
+
+def stage_slopes(
+    f: VectorField, y: Tensor, tableau: Tableau, t: float, h: float, first: Tensor | None = None
+) -> list[Tensor]:
+    """The slopes k_i = f(t + c_i h, y + h sum_j a_ij k_j) of one step; `first` is k_1 where it is known already."""
+    slopes: list[Tensor] = [] if first is None else [first]
+    for node, row in list(zip(tableau.c, tableau.a, strict=True))[len(slopes) :]:
+        slopes.append(f(t + node * h, advance(y, slopes, row, h)))
+    require_same_kind(slopes[0], y)
+    return slopes
+
+
+def advance(y: Tensor, slopes: Sequence[Tensor], weights: Sequence[float], h: float) -> Tensor:
     """y + h * sum of weights times slopes; zero weights cost nothing."""
     for slope, weight in zip(slopes, weights, strict=True):
         if weight:
             y = torch.add(y, slope, alpha=h * weight)
     return y
+
+
+def require_steps(num_steps: int) -> None:
+    if num_steps < 1:
+        raise SolveError(f"num_steps = {num_steps}, expected at least 1")
+
+
+def require_same_kind(slope: Tensor, y: Tensor) -> None:
+    """Refuse a slope of another shape or dtype than the state: it would be broadcast or promoted in silence."""
+    if slope.shape != y.shape or slope.dtype != y.dtype:
+        raise SolveError(
+            f"the vector field returned {tuple(slope.shape)} {slope.dtype} for a state "
+            f"{tuple(y.shape)} {y.dtype}; they must agree"
+        )
