@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from depthtime.models.cache import KeyValues
+
 
 class CausalSelfAttention(nn.Module):
     """Attention with H contiguous heads of D/H channels, biases, no dropout.
@@ -26,10 +28,23 @@ class CausalSelfAttention(nn.Module):
             self.qkv.bias.zero_()
             self.out.bias.zero_()
 
-    def forward(self, y: Tensor) -> Tensor:
-        """State (B, N, D) -> update (B, N, D); position i reads positions up to i."""
+    def forward(self, y: Tensor, past: KeyValues | None = None) -> Tensor:
+        """State (B, N, D) -> update (B, N, D); position i reads positions up to i, and all of `past`, which grows."""
         batch, positions, width = y.shape
         qkv = self.qkv(y).view(batch, positions, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, N, D/H)
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if past is not None:
+            k, v = past.extend(k, v)
+        mixed = _attend(q, k, v)
         return self.out(mixed.transpose(1, 2).reshape(batch, positions, width))
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention of the last positions (B, H, N, D/H) over all (B, H, M, D/H), M >= N."""
+    new, total = q.shape[2], k.shape[2]
+    if new == total:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    if new == 1:  # the last position sees all of them
+        return functional.scaled_dot_product_attention(q, k, v)
+    sees = torch.ones(new, total, dtype=torch.bool, device=q.device).tril(total - new)
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=sees)

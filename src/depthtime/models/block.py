@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from depthtime.models.attention import CausalSelfAttention
+from depthtime.models.cache import KeyValues
 
 
 class PostNormBlock(nn.Module):
@@ -26,9 +27,9 @@ class PostNormBlock(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, y: Tensor) -> Tensor:
-        """State (B, N, D) -> normalised state (B, N, D)."""
-        a = self.norm1(y + self.attention(y))
+    def forward(self, y: Tensor, past: KeyValues | None = None) -> Tensor:
+        """State (B, N, D) -> normalised state (B, N, D); `past` holds earlier positions when decoding."""
+        a = self.norm1(y + self.attention(y, past))
         return self.norm2(a + self.ff_out(functional.gelu(self.ff_in(a), approximate="tanh")))
 
     def flops_per_token(self, positions: int) -> int:

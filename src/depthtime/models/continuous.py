@@ -12,6 +12,7 @@ from depthtime.config import ContinuousRun, ModelSizes
 from depthtime.integrate.fixed import Solution, solve_fixed
 from depthtime.integrate.tableaus import TABLEAUS, Tableau
 from depthtime.models.block import PostNormBlock
+from depthtime.models.cache import DepthCache, KeyValues, slots
 
 
 class ContinuousDepth(nn.Module):
@@ -22,13 +23,21 @@ class ContinuousDepth(nn.Module):
         self.block = block
         self.tableau, self.num_steps, self.t0, self.t1 = tableau, num_steps, t0, t1
 
-    def vector_field(self, t: float, y: Tensor) -> Tensor:
+    def vector_field(self, t: float, y: Tensor, past: KeyValues | None = None) -> Tensor:
         """dy/dt at depth time t for a state (B, N, D); t is not read."""
-        return self.block(y)
+        return self.block(y, past)
 
-    def forward(self, y: Tensor) -> Solution:
-        """State (B, N, D) at t0 -> Solution at t1."""
-        return solve_fixed(self.vector_field, y, tableau=self.tableau, num_steps=self.num_steps, t0=self.t0, t1=self.t1)
+    def forward(self, y: Tensor, cache: DepthCache | None = None) -> Solution:
+        """State (B, N, D) at t0 -> Solution at t1; `cache` holds earlier positions, a slot for each step and stage."""
+        past = slots(cache)
+        return solve_fixed(
+            lambda t, state: self.vector_field(t, state, next(past)),
+            y,
+            tableau=self.tableau,
+            num_steps=self.num_steps,
+            t0=self.t0,
+            t1=self.t1,
+        )
 
     def flops_per_token(self, positions: int) -> int:
         return self.tableau.num_stages * self.num_steps * self.block.flops_per_token(positions)

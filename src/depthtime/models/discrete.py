@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from depthtime.config import DiscreteRun, ModelSizes
 from depthtime.integrate.fixed import Solution
 from depthtime.models.block import PostNormBlock
+from depthtime.models.cache import DepthCache, slots
 
 
 class DiscreteStack(nn.Module):
@@ -16,10 +17,10 @@ class DiscreteStack(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(PostNormBlock(width, heads, ff_width) for _ in range(layers))
 
-    def forward(self, y: Tensor) -> Solution:
+    def forward(self, y: Tensor, cache: DepthCache | None = None) -> Solution:
         """State (B, N, D) -> Solution after all blocks; nfe counts block applications."""
-        for block in self.blocks:
-            y = block(y)
+        for block, past in zip(self.blocks, slots(cache), strict=False):
+            y = block(y, past)
         return Solution(y, nfe=len(self.blocks), num_steps=len(self.blocks))
 
     def flops_per_token(self, positions: int) -> int:

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from depthtime.integrate.fixed import Solution
+from depthtime.models.cache import DepthCache
 
 
 class Core(Protocol):
     """The part of a model between embedding and head: maps a state (B, N, D) over depth and returns its cost."""
 
-    def __call__(self, y: Tensor) -> Solution: ...
+    def __call__(self, y: Tensor, cache: DepthCache | None = None) -> Solution: ...
 
     def parameters(self) -> object: ...
 
@@ -45,16 +46,20 @@ class LanguageModel(nn.Module):
             self.register_buffer("position_table", table, persistent=False)
         self.core: nn.Module = nn.Identity()  # replaced by the model's module
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, cache: DepthCache | None = None) -> Tensor:
         """Word ids (B, N) -> logits (B, N, V)."""
-        return self.head(self.solve(tokens).y)
+        return self.head(self.solve(tokens, cache).y)
 
-    def solve(self, tokens: Tensor) -> Solution:
-        """Word ids (B, N) -> the state after the core, (B, N, D), with its cost."""
-        positions = tokens.shape[1]
-        if positions > len(self.position_table):
-            raise ValueError(f"window of {positions} positions, the model was built for {len(self.position_table)}")
-        return self.core(self.embedding(tokens) + self.position_table[:positions])
+    def solve(self, tokens: Tensor, cache: DepthCache | None = None) -> Solution:
+        """Word ids (B, N) -> the state after the core, (B, N, D), with its cost.
+
+        With a cache the words follow those it holds, and join them.
+        """
+        begin = 0 if cache is None else cache.length
+        end = begin + tokens.shape[1]
+        if end > len(self.position_table):
+            raise ValueError(f"window of {end} positions, the model was built for {len(self.position_table)}")
+        return self.core(self.embedding(tokens) + self.position_table[begin:end], cache)
 
     def flops_per_token(self, positions: int) -> int:
         """Forward matrix-product operations a token: core and head."""
