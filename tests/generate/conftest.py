@@ -1,0 +1,9 @@
+import fresh_clone
+import pytest
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """The study of a fresh clone with its weights, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return fresh_clone.build(tmp_path)
