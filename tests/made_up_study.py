@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from depthtime.analyse.aggregate import analyse
 from depthtime.analyse.gather import expected_config
 from depthtime.config import RunConfig, Study, load_params
 from depthtime.records import read_json, write_json
+from made_up_measures import decoding_record, gradients_record, solver_swap_record, speed_record
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 STEPS = (500, 1000, 1500, 2000, 2500, 3000)
@@ -66,6 +68,8 @@ def write_study(study: Study) -> None:
     for group, run, seed in study.all_runs():
         write_run(study, group, run, seed)
     write_json(paths.bench_record(), bench_record(study))
+    for name, record in measured_records(study).items():
+        write_json(paths.measured(name), record)
     for group in study.groups:
         analyse(study, group)
 
@@ -92,15 +96,20 @@ def diverge(group: str, run: str, seed: int, at: int) -> None:
 
 def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
     """A completed record of one run."""
-    kind = config.run.model.replace("continuous", "ode")
+    kind = "discrete" if config.run.model == "discrete" else "ode"
     place = config.group.seeds.index(seed)
     rate = {5e-4: 1.04, 1e-3: 1.0, 2e-3: 0.985}[config.train.learning_rate]
     scale = LEVEL.get(config.group_name, 1.0) * rate * (1 + SHIFTS[place % len(SHIFTS)])
     if kind == "ode":
         scale *= 1 + 0.004 * math.sin(3 * place + 1) - 0.02 * (config.group_name == "tuned")
+    if config.group.against:
+        scale *= 1 + 0.004 * (sum(map(ord, config.run_name)) % 7)
     values = [(s, scale * v) for s, v in zip(STEPS, CURVES[kind], strict=True) if s <= config.train.max_steps]
     curve = [point(step, value, 87192) for step, value in values]
     counts = COST[kind]
+    if kind == "discrete":
+        layers = config.run.layers
+        counts = {**counts, "core": 198272 * layers, "total": 1028000 + 198272 * layers, "nfe": layers}
     is_standard = config.dataset.protocol == "standard"
     return {
         "schema": 1,
@@ -153,11 +162,25 @@ def bench_record(study: Study) -> dict[str, Any]:
     """Step times: 62 and 212 ms on one thread, 38 and 115 ms on two."""
     times = {("discrete", 1): 0.062, ("ode", 1): 0.212, ("discrete", 2): 0.038, ("ode", 2): 0.115}
     rows = []
-    for name in study.bench.runs:
-        for threads in study.bench.threads:
-            t = times[name.partition("/")[2], threads]
-            rows.append(
-                {"run": name, "threads": threads, "median_step_s": t, "q1_step_s": 0.98 * t, "q3_step_s": 1.03 * t}
-                | {"rounds": study.bench.rounds, "median_forward_s": 0.3 * t}
-            )
-    return {"schema": 1, "machine": {"cpu": "a made-up machine", "threads_available": 2}, "rows": rows}
+    for name, threads in [
+        *product(study.bench.runs, study.bench.threads),
+        *((name, 1) for name in study.bench.frontier),
+    ]:
+        run = study.run(*name.split("/")).run
+        t = times["discrete" if run.model == "discrete" else "ode", threads] * (1 + 0.01 * (len(rows) % 5))
+        t = times[name.partition("/")[2], threads] if name in study.bench.runs else t
+        rows.append(
+            {"run": name, "threads": threads, "median_step_s": t, "q1_step_s": 0.98 * t, "q3_step_s": 1.03 * t}
+            | {"rounds": study.bench.rounds, "median_forward_s": 0.3 * t}
+        )
+    machine = {"cpu": "a made-up machine", "threads_available": 2}
+    return {"schema": 1, "machine": machine, "rows": rows, "speed": speed_record(study)}
+
+
+def measured_records(study: Study) -> dict[str, Any]:
+    """Records of the stages that measure trained weights, by name."""
+    return {
+        "gradients": gradients_record(study),
+        "solver_swap": solver_swap_record(),
+        "decoding": decoding_record(study),
+    }

@@ -116,9 +116,36 @@ def select(group: GroupName) -> None:
 def bench() -> None:
     """Measure step times of the runs in params.yaml, interleaved, and write medians and quartiles."""
     with running_stage("bench") as study, one_gpu("auto"), counting("bench") as moved:
-        from depthtime.train.bench import bench as run
+        from depthtime.measure.bench import bench as run
 
         run(study, moved)
+
+
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime gradients   (on a quiet machine)")
+def gradients() -> None:
+    """Hold the gradients of each method against exact ones, with memory and time, for few to many steps."""
+    with running_stage("gradients") as study, counting("gradients") as moved:
+        from depthtime.measure.gradients import measure_gradients
+
+        measure_gradients(study, moved)
+
+
+@app.command("solver_swap", rich_help_panel=STAGES, epilog="Example: depthtime solver_swap")
+def solver_swap() -> None:
+    """Score trained weights under other solvers, and measure what adaptive ones let later words change."""
+    with running_stage("solver_swap") as study, counting("solvers") as moved:
+        from depthtime.measure.solver_swap import measure_solver_swap
+
+        measure_solver_swap(study, moved)
+
+
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime decoding   (on a quiet machine)")
+def decoding() -> None:
+    """Hold cached decoding against full recomputation: logits over random splits, and times after long prefixes."""
+    with running_stage("decoding") as study, counting("decoding") as moved:
+        from depthtime.measure.decoding import measure_decoding
+
+        measure_decoding(study, moved)
 
 
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime analyse core")
@@ -193,6 +220,45 @@ def evaluate(
     path = (start / weights).resolve() if weights else None
     for line in evaluate_run(load_params(), group, run, seed, path):
         print(line)
+
+
+@app.command(
+    rich_help_panel=PEOPLE,
+    epilog="Example: depthtime generate core/ode/42 --prompt 'the company said' --max-words 40 "
+    "--temperature 0.8 --top-k 50 --top-p 0.9 --seed 0",
+)
+def generate(
+    name: Annotated[str, typer.Argument(help="group/run/seed; with --weights, the row that tells their model.")],
+    prompt: Annotated[str, typer.Option(help="Words to go on from, split at white space, case kept.")] = "",
+    max_words: Annotated[int, typer.Option(min=1, help="Words to add to the prompt, at most.")] = 100,
+    temperature: Annotated[float, typer.Option(min=0, help="Below 1 safer, above 1 wilder; 0: the likeliest.")] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw among the k likeliest words; 0: all.")] = 0,
+    top_p: Annotated[
+        float, typer.Option(min=0, max=1, help="Then among the fewest with this much probability; 0 or 1: all.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="One seed, one text.")] = 0,
+    samples: Annotated[int, typer.Option(min=1, help="Texts from the same prompt, a line each.")] = 1,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this word, such as `<eos>`; repeatable.")] = None,
+    no_unknown: Annotated[bool, typer.Option("--no-unknown", help="Never draw UNK or `<unk>`.")] = False,
+    weights: Annotated[Path | None, typer.Option(help="Another weights file (safetensors) of the same shape.")] = None,
+) -> None:
+    """Let a trained model go on from a prompt, word by word, on standard output; what it did goes to standard error.
+
+    Needs published weights and vocabulary (`dvc pull`), not the corpus. Words that the model does not know are read as
+    its unknown word, and you are told. Runs of the standard protocol start from `<eos>` and may have no prompt; others
+    need a word. Text may be longer than the window: when it is full, its second half is read again as the start of a
+    new one. Ctrl-C ends it.
+    """
+    from depthtime.config import load_params
+    from depthtime.generate.stream import Options, write_text
+
+    start = Path.cwd()
+    paths.enter_root()
+    group, run, number = _parts(name)
+    options = Options(max_words, temperature, top_k, top_p, seed, samples, tuple(stop or ()), no_unknown)
+    path = (start / weights).resolve() if weights else None
+    if not write_text(load_params(), group, run, number, prompt, options, sys.stdout, path):
+        raise typer.Exit(130)
 
 
 @app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime estimate core variants")

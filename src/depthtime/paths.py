@@ -70,5 +70,10 @@ def bench_record() -> Path:
     return RESULTS / "records/bench.json"
 
 
+def measured(name: str) -> Path:
+    """The record of a stage that measures trained weights: gradients, solver_swap, decoding."""
+    return RESULTS / "records" / f"{name}.json"
+
+
 def analysis(group: str) -> Path:
     return RESULTS / "analysis" / f"{group}.json"

@@ -21,7 +21,10 @@ ENTRIES = {
     "ngram": ["evaluate.references"],
     "train": ["train.run"],
     "select": ["analyse.select"],
-    "bench": ["train.bench"],
+    "bench": ["measure.bench"],
+    "gradients": ["measure.gradients"],
+    "solver_swap": ["measure.solver_swap"],
+    "decoding": ["measure.decoding"],
     "analyse": ["analyse.aggregate"],
     "report": ["report.tables", "report.figures"],
 }
@@ -62,11 +65,17 @@ def _closure(modules):
 
 
 def _models(study, stage):
-    """Model modules, which are found by name: those of the group, or of the benched runs."""
-    rule = stage.rule.partition("_")
-    runs = list(study.groups[rule[2]].runs.values()) if rule[0] == "train" else []
-    if rule[0] == "bench":
-        runs = [study.groups[g].runs[r] for g, r in (name.split("/") for name in study.bench.runs)]
+    """Model modules, which are found by name: those of the group, or of the runs that are measured."""
+    kind, _, group = stage.rule.partition("_")
+    measured = {
+        "bench": [*study.bench.runs, *study.bench.frontier, study.bench.speed],
+        "gradients": [study.gradients.run],
+        "solver_swap": [study.solver_swap.run],
+        "decoding": study.decoding.runs,
+    }
+    names = measured.get(stage.rule, [])
+    runs = list(study.groups[group].runs.values()) if kind == "train" else []
+    runs += [study.groups[group].runs[run] for group, run, *_ in (name.split("/") for name in names)]
     return [f"models.{run.model}" for run in runs]
 
 
@@ -83,6 +92,7 @@ def test_code_dependencies_are_the_import_graph(rule):
 
 def test_packages_hold_no_code():
     """An __init__ of a package that computes is never a dependency, so it must hold nothing."""
-    for package in ("data", "integrate", "models", "baselines", "evaluate", "train", "analyse", "report"):
+    packages = "data integrate models baselines evaluate train measure generate analyse report"
+    for package in packages.split():
         tree = ast.parse((SOURCE / package / "__init__.py").read_text(encoding="utf-8"))
         assert all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in tree.body), package

@@ -33,7 +33,8 @@ PLAN = Plan(FRESHNESS.stages, FRESHNESS, ancient=ancient, directory=directory)
 PLAN.is_writer = workflow.is_main_process
 STAGES = list(PLAN.stages.patterns)
 TRAINING = {f"train_{group}": row.train for group, row in STUDY.groups.items()}
-MEASURING = {*TRAINING, "bench"}
+TIMING = {"bench", "gradients", "decoding"}  # they measure time, so each runs alone
+ON_DEVICE = {*TRAINING, "bench"}  # the others measure on the CPU
 
 GPUS = len(visible_gpus())
 for resource, amount in {"gpu": GPUS, "mem_mb": total_memory_mb()}.items():
@@ -96,20 +97,20 @@ def with_caption(out):
 
 
 def threads_of(stage):
-    """Training: what params.yaml says. The bench takes all cores, so that it runs alone."""
+    """Training: what params.yaml says. What measures time takes all cores, so that it runs alone."""
     if stage in TRAINING:
         return TRAINING[stage].threads
-    return (lambda wildcards: workflow.cores) if stage == "bench" else 1
+    return (lambda wildcards: workflow.cores) if stage in TIMING else 1
 
 
 def memory_mb(stage):
-    return 2000 if stage in MEASURING else 1000
+    return {"gradients": 6000}.get(stage, 2000 if stage in {*ON_DEVICE, "solver_swap", "decoding"} else 1000)
 
 
 def gpu_share(stage):
     """One GPU each, where there are any; without them the resource would only make jobs wait."""
     is_on_cpu = stage in TRAINING and TRAINING[stage].device not in ("auto", "cuda")
-    return {"gpu": 1} if GPUS and stage in MEASURING and not is_on_cpu else {}
+    return {"gpu": 1} if GPUS and stage in ON_DEVICE and not is_on_cpu else {}
 
 
 def refuse_beside_dvc():

@@ -6,12 +6,14 @@ Decisions, for every table and figure:
   named, never dropped: wherever a seed has no value, mean, interval and differences of that entry are null, and
   `diverged` lists the seeds.
 - With one seed there is a mean and no interval (null).
-- Pairs are every later run minus the first run of the group, seed by seed.
+- Pairs are every later run minus the first run of the group, seed by seed; in a group with `against`, every run
+  minus each of those runs of other groups (named group/run), over the seeds of this group.
 - A relative gap is computed for each seed, then averaged.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -27,7 +29,7 @@ from depthtime.analyse.compare import (
     percent_gap,
 )
 from depthtime.analyse.gather import Record, gather
-from depthtime.config import Study
+from depthtime.config import Group, Study
 from depthtime.errors import RecordError
 from depthtime.records import read_json, write_json
 
@@ -50,7 +52,11 @@ def analyse(study: Study, group: str) -> None:
     row = study.group(group)
     records = gather(study, group)
     runs = {run: _run(rows) for run, rows in records.items()}
-    first, *later = row.runs
+    couples = list(itertools.product(list(row.runs)[:1], list(row.runs)[1:]))
+    if row.against:
+        couples = list(itertools.product(row.against, row.runs))
+        records |= _baselines(study, row)
+        runs |= {name: _run(records[name]) for name in row.against}
     steps = {tuple(int(point["step"]) for point in run["curve"]) for run in runs.values()}
     if len(steps) > 1:
         raise RecordError(
@@ -68,11 +74,20 @@ def analyse(study: Study, group: str) -> None:
             "power": POWER,
             "scale": "perplexity",
             "run_order": list(row.runs),
-            "runs": runs,
-            "pairs": [_pair(first, second, runs, records) for second in later],
+            "runs": {run: runs[run] for run in row.runs},
+            "pairs": [_pair(first, second, runs, records) for first, second in couples],
             "selection": None if row.select is None else read_json(paths.selection(group)),
         },
     )
+
+
+def _baselines(study: Study, row: Group) -> dict[str, list[Record]]:
+    """Records of the runs of other groups that a group is held against, over its own seeds."""
+    found = {}
+    for name in row.against:
+        group, _, run = name.partition("/")
+        found[name] = gather(study, group, only=[run], seeds=row.seeds)[run]
+    return found
 
 
 def _run(rows: list[Record]) -> dict[str, Any]:

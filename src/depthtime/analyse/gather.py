@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from depthtime import paths
@@ -29,8 +30,10 @@ KEYS = (
 LISTED = 12  # names shown in one message
 
 
-def gather(study: Study, group: str) -> dict[str, list[Record]]:
-    """Records of every run of a group, one a seed in the order of params.yaml.
+def gather(
+    study: Study, group: str, *, only: Sequence[str] | None = None, seeds: Sequence[int] | None = None
+) -> dict[str, list[Record]]:
+    """Records of every run of a group (or of the runs `only`), one a seed (of `seeds`) in the order of params.yaml.
 
     The list comes from the study, never from the folder: a record of a dropped seed or run is not read.
 
@@ -38,7 +41,8 @@ def gather(study: Study, group: str) -> dict[str, list[Record]]:
             configuration) or scored on other data.
     """
     row = study.groups[group]
-    names = [(run, seed) for run in row.runs for seed in row.seeds]
+    runs = list(row.runs) if only is None else list(only)
+    names = [(run, seed) for run in runs for seed in (row.seeds if seeds is None else seeds)]
     missing = [
         str(paths.record(group, run, seed)) for run, seed in names if not paths.record(group, run, seed).exists()
     ]
@@ -47,8 +51,8 @@ def gather(study: Study, group: str) -> dict[str, list[Record]]:
             f"group {group}: {len(missing)} of {len(names)} records are missing: {_listed(missing)}; "
             f"`snakemake {group}` makes them, or `dvc pull` fetches them"
         )
-    expected = {run: expected_config(study, group, run).digest for run in row.runs}
-    records: dict[str, list[Record]] = {run: [] for run in row.runs}
+    expected = {run: expected_config(study, group, run).digest for run in runs}
+    records: dict[str, list[Record]] = {run: [] for run in runs}
     problems: list[str] = []
     for run, seed in names:
         path = paths.record(group, run, seed)

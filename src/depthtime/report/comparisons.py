@@ -146,7 +146,8 @@ def difference(sources: Sources) -> Table:
 def variants(sources: Sources) -> Table:
     """Final, best and test perplexity of every compared group."""
     numbers, words = [], []
-    for group in sources.compared_groups:
+    groups = [group for group in sources.compared_groups if not sources.study.groups[group].against]
+    for group in groups:
         analysis = sources.analyses[group]
         dataset = analysis["dataset"]
         for run in analysis["run_order"]:
@@ -179,8 +180,9 @@ def variants(sources: Sources) -> Table:
                 }
             )
     caption = (
-        "**All groups**: validation perplexity at the last step and of each seed's best model, and test perplexity of "
-        f"the best model where the protocol has a test part. Mean and {level(analysis)} t interval over seeds. "
-        "Perplexities of different datasets or vocabularies do not compare. Recipe: optimiser, schedule, learning rate."
+        "**The pair in all settings**: validation perplexity at the last step and of each seed's best model, and test "
+        f"perplexity of the best model where the protocol has a test part. Mean and {level(analysis)} t interval over "
+        "seeds. Perplexities of different datasets or vocabularies do not compare. Recipe: optimiser, schedule, "
+        "learning rate."
     )
-    return Table(numbers, words, caption, files(sources, sources.compared_groups))
+    return Table(numbers, words, caption, files(sources, groups))

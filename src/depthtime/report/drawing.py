@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from matplotlib import rc_context, rc_params_from_file
+from matplotlib import rc_context, rc_params_from_file, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -44,12 +44,32 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
+def new_panels(width: float, height: float, count: int) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` axes side by side that share the y axis."""
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(1, count, sharey=True, squeeze=False)[0])
+
+
 def save(figure: Figure, folder: Path, name: str) -> None:
     """Write NAME.png and NAME.svg without date, version or random ids."""
     for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.12)
         write_bytes(folder / f"{name}.{kind}", buffer.getvalue())
+
+
+def style_colors(count: int) -> list[str]:
+    """The first `count` colours of the style, repeated when there are more runs than colours."""
+    cycle = rcParams["axes.prop_cycle"].by_key()["color"]
+    return [f"#{str(cycle[i % len(cycle)]).lstrip('#')}" for i in range(count)]
+
+
+def title(axes: Axes, finding: str, detail: str | None) -> None:
+    """What the figure shows, and in a smaller line what it rests on."""
+    axes.set_title(finding, pad=26 if detail else 12)
+    if detail:
+        axes.text(0, 1.03, detail, transform=axes.transAxes, color=GREY, size=9.5, va="bottom")
 
 
 def end_labels(axes: Axes, labels: Sequence[EndLabel], size: float = 9, gap: float = 1.3) -> None:

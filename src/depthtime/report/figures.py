@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,8 +17,12 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from depthtime import paths
 from depthtime.config import Study
 from depthtime.report import wording as say
-from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_figure, save, styled
+from depthtime.report.decoding import decoding_figure
+from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_figure, save, style_colors, styled, title
+from depthtime.report.gradients import gradients_figure
+from depthtime.report.solver_swap import solver_swap_figure
 from depthtime.report.sources import Sources, load_sources
+from depthtime.report.speed import speed_figure
 
 MARKERS = "os^vPX"  # of groups, beside their colours
 FIGURES = paths.RESULTS / "figures"
@@ -45,7 +48,7 @@ def validation_curves(sources: Sources) -> Figure:
     figure.subplots_adjust(left=0.075, right=0.735, top=0.83, bottom=0.11)
     labels: list[EndLabel] = []
     drawn: list[float] = []  # every perplexity in the figure, for the limits of its axis
-    for run, color in zip(analysis["run_order"], _colors(len(analysis["run_order"])), strict=True):
+    for run, color in zip(analysis["run_order"], style_colors(len(analysis["run_order"])), strict=True):
         curve = analysis["runs"][run]["curve"]
         _band(axes, [p["step"] for p in curve], curve, color)
         for seed in map(str, analysis["seeds"]):
@@ -67,7 +70,7 @@ def validation_curves(sources: Sources) -> Figure:
     _steps(axes, analysis["runs"][analysis["run_order"][0]]["curve"])
     axes.set_ylabel("validation perplexity (log scale)")
     end_labels(axes, labels)
-    _title(axes, _finding(sources, group), f"Group {group}, dataset {analysis['data']}")
+    title(axes, _finding(sources, group), f"Group {group}, dataset {analysis['data']}")
     _legend(axes, len(analysis["seeds"]), is_published=bool(published.by_step), what="run")
     return figure
 
@@ -81,7 +84,7 @@ def gap_over_steps(sources: Sources) -> Figure:
     figure.subplots_adjust(left=0.085, right=0.745, top=0.82, bottom=0.115)
     axes.axhline(0, color=DARK, lw=1.0, zorder=2)
     labels = []
-    for i, ((group, pair), color) in enumerate(zip(pairs, _colors(len(pairs)), strict=True)):
+    for i, ((group, pair), color) in enumerate(zip(pairs, style_colors(len(pairs)), strict=True)):
         analysis = sources.analyses[group]
         curve = pair["curve"]
         steps = [point["step"] for point in curve]
@@ -104,7 +107,7 @@ def gap_over_steps(sources: Sources) -> Figure:
     _sides(axes, *names)
     end_labels(axes, labels)
     many = f"Relative gap {names[1]} {say.MINUS} {names[0]}, paired by seed, then averaged"
-    _title(axes, _gap_finding(sources, names), many)
+    title(axes, _gap_finding(sources, names), many)
     _legend(axes, None, is_published=bool(sources.published.by_step), what="group", has_seeds=False)
     return figure
 
@@ -118,7 +121,7 @@ def cost_ratios(sources: Sources) -> Figure:
     )
     base, *later = sources.study.bench.runs
     axes.axvline(1, color=DARK, lw=1.0, zorder=2)
-    for run, color in zip(later, _colors(len(later) + 1)[1:], strict=True):
+    for run, color in zip(later, style_colors(len(later) + 1)[1:], strict=True):
         for y, row in enumerate(row for row in rows if row["run"] == run):
             x = row["ratio"]
             axes.plot([1, x], [y, y], color=color, lw=2.5, alpha=0.35, zorder=2)
@@ -142,14 +145,8 @@ def cost_ratios(sources: Sources) -> Figure:
     axes.set_xlim(0, top * 1.22)
     axes.set_xlabel(f"multiple of {base.partition('/')[2]}")
     compared = say.joined([run.partition("/")[2] for run in later]) if later else "Nothing"
-    _title(axes, f"{compared} beside {base.partition('/')[2]}: equal width, unequal cost", None)
+    title(axes, f"{compared} beside {base.partition('/')[2]}: equal width, unequal cost", None)
     return figure
-
-
-def _colors(count: int) -> list[str]:
-    """The first `count` colours of the style, repeated when there are more runs than colours."""
-    cycle = rcParams["axes.prop_cycle"].by_key()["color"]
-    return [f"#{str(cycle[i % len(cycle)]).lstrip('#')}" for i in range(count)]
 
 
 def _band(axes: Axes, steps: list[int], entries: list[dict[str, Any]], color: str, marker: str = "o") -> None:
@@ -199,12 +196,6 @@ def _sides(axes: Axes, first: str, second: str) -> None:
             axes.text(0.015, y, text, transform=axes.transAxes, va=va, color=GREY, size=9, style="italic")
 
 
-def _title(axes: Axes, finding: str, detail: str | None) -> None:
-    axes.set_title(finding, pad=26 if detail else 12)
-    if detail:
-        axes.text(0, 1.03, detail, transform=axes.transAxes, color=GREY, size=9.5, va="bottom")
-
-
 def _finding(sources: Sources, group: str) -> str:
     """The end of the curves and where they cross, in one neutral line."""
     analysis = sources.analyses[group]
@@ -250,4 +241,8 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "validation_curves": validation_curves,
     "gap_over_steps": gap_over_steps,
     "cost_ratios": cost_ratios,
+    "speed": speed_figure,
+    "gradients": gradients_figure,
+    "solver_swap": solver_swap_figure,
+    "decoding": decoding_figure,
 }

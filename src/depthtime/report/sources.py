@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from depthtime import paths
-from depthtime.config import DiscreteRun, Study
+from depthtime.claims import MEASURES
+from depthtime.config import Integrated, SharedRun, Study
 from depthtime.errors import RecordError
 from depthtime.records import read_json
 from depthtime.report.published import Published, load_published
@@ -18,7 +19,8 @@ from depthtime.report.wording import TIMES
 class Sources:
     """Everything the report reads, read once.
 
-    analyses: by group; references: by dataset, entries in record order; bench: rows of the bench record.
+    analyses: by group; references: by dataset, entries in record order; bench: the bench record;
+    measured: records of gradients, solver_swap, decoding, by name.
     """
 
     study: Study
@@ -26,6 +28,7 @@ class Sources:
     analyses: dict[str, dict[str, Any]]
     references: dict[str, list[dict[str, Any]]]
     bench: dict[str, Any]
+    measured: dict[str, dict[str, Any]]
 
     @property
     def main_group(self) -> str:
@@ -39,16 +42,21 @@ class Sources:
         return [group for group in self.study.groups if group not in serving]
 
     def pairs(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(group, pair) of every comparison, in the order of params.yaml."""
+        """(group, pair) of every comparison inside a group, in the order of params.yaml."""
         for group in self.compared_groups:
+            if self.study.groups[group].against:
+                continue
             for pair in self.analyses[group]["pairs"]:
                 yield group, pair
 
     def label(self, group: str, run: str) -> str:
-        """A run's name with its depth: `discrete (3 blocks)`, `ode (rk4, 4 steps)`."""
+        """A run's name with its depth: `discrete (3 blocks)`, `shared (1 block x 16)`, `ode (rk4 x 4)`."""
         row = self.study.groups[group].runs[run]
-        depth = f"{row.layers} blocks" if isinstance(row, DiscreteRun) else f"{row.solver} {TIMES} {row.num_steps}"
-        return f"{run} ({depth})"
+        if isinstance(row, Integrated):
+            return f"{run} ({row.solver} {TIMES} {row.num_steps})"
+        if isinstance(row, SharedRun):
+            return f"{run} (1 block {TIMES} {row.layers})"
+        return f"{run} ({row.layers} block{'s' if row.layers > 1 else ''})"
 
     def cost_ratios(self) -> list[dict[str, Any]]:
         """Cost of each later run of the bench as a multiple of the first: run, name, what, ratio, published."""
@@ -84,12 +92,14 @@ def load_sources(study: Study) -> Sources:
     references = {dataset: _references(dataset) for dataset in study.datasets}
     bench = read_json(paths.bench_record())
     wanted = {(run, threads) for run in study.bench.runs for threads in study.bench.threads}
+    wanted |= {(run, 1) for run in study.bench.frontier}
     measured = {(row["run"], row["threads"]) for row in bench["rows"]}
     if not wanted <= measured:
         raise RecordError(
             f"{paths.bench_record()}: has no times for {sorted(wanted - measured)}; make it again: `snakemake bench`"
         )
-    return Sources(study, load_published(study), analyses, references, bench)
+    records = {name: read_json(paths.measured(name)) for name in MEASURES}
+    return Sources(study, load_published(study), analyses, references, bench, records)
 
 
 def _analysis(study: Study, group: str) -> dict[str, Any]:

@@ -12,8 +12,12 @@ from depthtime.config import Study
 from depthtime.records import write_bytes
 from depthtime.report.comparisons import difference, perplexity_by_step, summary, variants
 from depthtime.report.costs import cost, references, tuning
+from depthtime.report.decoding import decoding
 from depthtime.report.frame import Table, csv, markdown
+from depthtime.report.gradients import gradient_methods, gradients
+from depthtime.report.solver_swap import leaks, solver_swap
 from depthtime.report.sources import Sources, load_sources
+from depthtime.report.speed import speed
 
 TABLES = paths.RESULTS / "tables"
 
@@ -21,9 +25,15 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "summary": summary,
     "perplexity_by_step": perplexity_by_step,
     "difference": difference,
+    "gradients": gradients,
+    "gradient_methods": gradient_methods,
+    "solver_swap": solver_swap,
+    "leaks": leaks,
+    "decoding": decoding,
     "variants": variants,
     "references": references,
     "cost": cost,
+    "speed": speed,
     "tuning": tuning,
 }
 

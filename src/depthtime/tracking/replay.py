@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from depthtime import paths
+from depthtime.claims import MEASURES
 from depthtime.config import Study
 from depthtime.errors import DepthtimeError, TrackingError
 from depthtime.records import read_json
@@ -101,7 +102,8 @@ def _run_jobs(study: Study, root: Path) -> Iterator[Job]:
 
 def _reference_jobs(study: Study, root: Path) -> Iterator[Job]:
     named = {f"ngram/{dataset}": root / paths.ngram_record(dataset) for dataset in study.datasets}
-    for name, path in {**named, "bench": root / paths.bench_record()}.items():
+    named |= {name: root / paths.measured(name) for name in ("bench", *MEASURES)}
+    for name, path in named.items():
 
         def job(store: Store, record: dict[str, Any], name: str = name) -> bool:
             _log_reference(store, name, record)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from graphlib import TopologicalSorter
 from multiprocessing import get_context
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from depthtime import paths
+from depthtime.claims import MEASURES
 from depthtime.config import Study
 from depthtime.errors import AdoptError, DepthtimeError
 from depthtime.interlock.lock import Freshness
@@ -27,6 +28,7 @@ from depthtime.interlock.stages import Stage
 from depthtime.records import differences, read_json, sha256_file, write_bytes
 
 RELATIVE = 1e-6  # how closely a rehearsal must agree
+ROUNDING = 1e-4  # errors of float32 below this come out anew with every order of sums
 
 
 def adopt(study: Study, on_stage: Callable[[int, int], None] = lambda done, total: None) -> tuple[list[str], list[str]]:
@@ -70,7 +72,7 @@ class _Check:
         self.rehearsal: Future[None] | None = None
         try:
             self.before = read_side(stage, fresh.stages)
-            _check_outputs(fresh, stage, only_code_moved=self.verb in {"train", "bench"})
+            _check_outputs(fresh, stage, only_code_moved=self.verb in {"train", "bench", *MEASURES})
         except DepthtimeError as error:
             self.problem = error
             return
@@ -87,6 +89,8 @@ class _Check:
                 self.rehearsal.result()
             elif self.verb == "bench":
                 _check_bench(self.study)
+            elif self.verb in MEASURES:
+                _check_measured(self.study, self.verb)
             else:
                 _recompute(self.study, self.stage, self.verb, self.arguments)
         except DepthtimeError:
@@ -169,13 +173,44 @@ def _derived(curve: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _check_bench(study: Study) -> None:
     """Times stand as measured; what they belong to must be what the present code builds."""
-    from depthtime.train.bench import bench_counts
+    from depthtime.measure.bench import bench_counts
 
     rows = read_json(paths.bench_record())["rows"]
     now = bench_counts(study)
     was = [{key: row.get(key) for key in new} for row, new in zip(rows, now, strict=False)]
     if change := next(differences(was, now), None):
         raise AdoptError(f"{change}; run `snakemake bench` on a quiet machine")
+
+
+def _check_measured(study: Study, name: str) -> None:
+    """A small part of what was measured, measured again: counts and sizes must be equal, values to RELATIVE.
+
+    Errors near rounding are no numbers to hold on to: whatever is below ROUNDING may become anything below it.
+    """
+    from depthtime.measure.decoding import decoding_differences
+    from depthtime.measure.gradients import gradient_errors, load_problem
+    from depthtime.measure.solver_swap import solver_swap_record
+
+    if name == "gradients":
+        few = study.gradients.model_copy(update={"steps": study.gradients.steps[:3]})
+        now: Any = gradient_errors(load_problem(study), few)
+    elif name == "solver_swap":
+        fewer = study.solver_swap.model_copy(update={"adaptive": study.solver_swap.adaptive[:1]})
+        now = solver_swap_record(study.model_copy(update={"solver_swap": fewer}))
+    else:
+        now = decoding_differences(study)
+    for key, was, found in _shared_numbers(read_json(paths.measured(name)), now):
+        if max(abs(was), abs(found)) > ROUNDING and not math.isclose(was, found, rel_tol=RELATIVE):
+            raise AdoptError(f"{key} is {found}, the record has {was}; run `snakemake {name}`")
+
+
+def _shared_numbers(was: Any, now: Any, at: str = "") -> Iterator[tuple[str, float, float]]:
+    """Numbers under the same keys of two records."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in was.keys() & now.keys():
+            yield from _shared_numbers(was[key], now[key], f"{at}.{key}" if at else key)
+    elif isinstance(was, int | float) and isinstance(now, int | float):
+        yield at, was, now
 
 
 def _compare(name: str, was: dict[str, Any], now: dict[str, Any]) -> None:

@@ -1,0 +1,173 @@
+"""Made-up records of what measures: gradients, solver_swap, decoding, and the speed part of the bench."""
+
+from __future__ import annotations
+
+MIB = 2**20
+COUNTS = {"direct": (4, 0), "checkpointed": (4, 4), "adjoint": (4, 4), "reversible": (8, 8)}  # calls a step
+TIMES = {"direct": 1.0, "checkpointed": 1.3, "adjoint": 1.35, "reversible": 2.7}  # over direct
+SAVED = {  # MiB with n steps
+    "direct": lambda n: 17.0 * n,
+    "checkpointed": lambda n: 17 + 0.25 * n,
+    "adjoint": lambda n: 4.5,
+    "reversible": lambda n: 17.5,
+}
+ERRORS = {
+    "direct": lambda n: 4e-7 * n**0.5,
+    "checkpointed": lambda n: 4e-7 * n**0.5,
+    "adjoint": lambda n: 30 / n**4 + 1e-6,
+    "reversible": lambda n: 6e-7 * n**0.5,
+}
+
+
+def gradients_record(study):
+    """A record of gradients with made-up numbers: adjoint of order 4, memory of direct linear in the steps."""
+    settings = study.gradients
+    record = {
+        "schema": 1,
+        "run": settings.run,
+        "machine": {"cpu": "a made-up machine", "device": "cpu", "threads_available": 2},
+        "threads": settings.threads,
+        "rounds": settings.rounds,
+        "coupling": 0.99,
+        "batch": {"windows": settings.batch_size, "positions": 63},
+        "steps": list(settings.steps),
+    }
+    for method in settings.methods:
+        cells = {f"steps_{n}": _cell(method, n) for n in settings.steps}
+        saved = {key: cell["peak_saved_bytes"] for key, cell in cells.items()}
+        both = {"steps_4", "steps_64"} <= saved.keys()
+        record[method] = {**cells, "memory_ratio_64_over_4": saved["steps_64"] / saved["steps_4"] if both else None}
+    return record
+
+
+def _cell(method, n):
+    seconds = 0.06 * n * TIMES[method]
+    own = {"direct": 0.0, "checkpointed": 0.0, "adjoint": 30 / n**4, "reversible": 3e-15}[method]
+    return {
+        "relative_error": ERRORS[method](n),
+        "relative_error_float64": own,
+        "scheme_difference": 0.3 / n**4 if method == "reversible" else None,
+        "peak_saved_bytes": int(SAVED[method](n) * MIB),
+        "median_s": seconds,
+        "q1_s": 0.98 * seconds,
+        "q3_s": 1.03 * seconds,
+        "nfe_forward": COUNTS[method][0] * n,
+        "nfe_backward": COUNTS[method][1] * n,
+    }
+
+
+ORDERS = {"euler": 1, "midpoint": 2, "heun2": 2, "rk4": 4, "rk4_38": 4}
+ADAPTIVE = {"adaptive_heun": 2, "bosh3": 3, "dopri5": 5, "tsit5": 5, "dopri8": 8}
+STEPS = {"euler": (4, 16, 64), "midpoint": (8,), "heun2": (8,), "rk4": (4, 1, 2, 8, 16), "rk4_38": (4,)}
+TOLERANCES = ("1e-2", "1e-3", "1e-4", "1e-6")
+NONE = dict.fromkeys(("perplexity", "ratio", "nfe", "nfe_min", "nfe_max", "num_steps", "num_rejected"))
+
+
+def solver_swap_record():
+    """A made-up record with the names of params.yaml; one solver needs too many evaluations."""
+    rows = [_fixed(solver, steps) for solver, counts in STEPS.items() for steps in counts]
+    rows = [next(row for row in rows if row["name"] == "rk4_4"), *(row for row in rows if row["name"] != "rk4_4")]
+    rows += [_adaptive(solver, tolerance) for solver in ADAPTIVE for tolerance in TOLERANCES]
+    leak = {row["name"]: _leak(row) for row in rows if row["tolerance"] or row["name"] == "rk4_4"}
+    return {
+        "schema": 1,
+        "run": "core/ode/42",
+        "trained_with": "rk4_4",
+        "threads": 1,
+        "windows": 256,
+        "num_scored": 16128,
+        "batch_size": 8,
+        "leak_batches": 4,
+        "max_nfe": 2000,
+        "perplexity": {row["name"]: row["perplexity"] for row in rows},
+        "perplexity_ratio": {row["name"]: row["ratio"] for row in rows},
+        "solvers": rows,
+        "leak": leak,
+    }
+
+
+def _fixed(solver, steps):
+    order = ORDERS[solver]
+    ratio = 1.0 if (solver, steps) == ("rk4", 4) else 1.0004 + 0.4 / steps**order
+    nfe = steps * {"midpoint": 2, "heun2": 2, "rk4": 4, "rk4_38": 4}.get(solver, 1)
+    cost = {"nfe": float(nfe), "nfe_min": nfe, "nfe_max": nfe, "num_steps": float(steps), "num_rejected": 0.0}
+    return _row(solver, steps, None, f"{solver}_{steps}", order, ratio) | cost
+
+
+def _adaptive(solver, tolerance):
+    order, name = ADAPTIVE[solver], f"{solver}_{tolerance}"
+    row = _row(solver, None, float(tolerance), name, order, 1.0004 + 0.3 * float(tolerance))
+    if name == "adaptive_heun_1e-6":
+        return row | NONE | {"status": "too many evaluations"}
+    steps = 2 + float(tolerance) ** (-1 / order)
+    nfe = 2 + steps * (order + 1)
+    return row | {
+        "nfe": nfe, "nfe_min": int(nfe) - 1, "nfe_max": int(nfe) + 2, "num_steps": steps, "num_rejected": 0.25,
+    }  # fmt: skip
+
+
+def _row(solver, steps, tolerance, name, order, ratio):
+    row = {"name": name, "solver": solver, "steps": steps, "tolerance": tolerance, "order": order}
+    return row | {"perplexity": 129.3 * ratio, "ratio": ratio, "status": "completed"}
+
+
+def _leak(row):
+    names = ("later_words", "other_sentences", "alone")
+    keys = [f"{name}{end}" for name in names for end in ("", "_nll", "_percent")]
+    if row["status"] != "completed":
+        return dict.fromkeys(keys)
+    size = 0.0 if row["tolerance"] is None else 9 * row["tolerance"] / row["order"]
+    leak = {f"{name}{end}": size * x for name in names for end, x in (("", 1), ("_nll", 0.1), ("_percent", -0.02))}
+    leak |= {key: 1.3 * leak[key] for key in keys if key.startswith("other")}
+    return leak if size else leak | {"alone": 4e-6, "alone_nll": 2e-7}
+
+
+def decoding_record(study):
+    """Cached decoding whose time does not depend on the prefix, beside a recomputation that grows with it."""
+    settings = study.decoding
+    record = {
+        "schema": 1,
+        "machine": {"cpu": "a made-up machine", "threads_available": 2},
+        "threads": settings.threads,
+        "rounds": settings.rounds,
+        "batch_size": settings.batch_size,
+    }
+    for number, name in enumerate(settings.runs):
+        cached = 0.001 * (1 + 4 * number)
+        speed = {"texts": 1}
+        for prefix in settings.prefixes:
+            slow = 0.0001 * prefix * (1 + 4 * number)
+            speed[f"prefix_{prefix}"] = {"median_cached_s": cached, "median_recompute_s": slow, "ratio": cached / slow}
+        exact = {"max_logit_difference": 3e-14, "max_logit_difference_float32": 8e-6}
+        about = {"run": name, "splits": settings.splits, "positions": 158, "window": 63}
+        record[name.split("/")[1]] = {
+            **about,
+            **exact,
+            "speed": speed,
+            "speed_batch": {**speed, "texts": settings.batch_size},
+        }
+    return record
+
+
+def speed_record(study):
+    """Times of one training step and its parts, in seconds."""
+    median = {"plain": 0.21, "fused": 0.17, "torchdiffeq": 0.225, "head": 0.02, "discrete": 0.065}
+    median |= {"block": 0.0118, "peak": 0.021}
+    flops = {"plain": 11.8e9, "fused": 11.8e9, "torchdiffeq": 11.8e9, "discrete": 3.5e9, "peak": 2.0 * 1024**3}
+    ratios = {
+        "step_over_parts": 0.81, "step_over_torchdiffeq": 0.76, "share_of_peak": 0.68, "step_over_discrete": 2.6,
+        "plain_step_over_parts": 1.0, "plain_step_over_torchdiffeq": 0.93, "plain_share_of_peak": 0.55,
+        "plain_step_over_discrete": 3.2, "fused_over_plain": 0.81, "discrete_share_of_peak": 0.53,
+        "torchdiffeq_share_of_peak": 0.51,
+    }  # fmt: skip
+    return {
+        "run": study.bench.speed,
+        "threads": 1,
+        "rounds": study.bench.rounds,
+        "nfe": 16,
+        "flops": flops,
+        "median_s": median,
+        "spread": {name: [0.98 * value, 1.02 * value] for name, value in ratios.items()},
+        **ratios,
+        "side_by_side": {"steps": 8, "rounds": [{"at_once_s": 1.9, "in_turn_s": 2.1}], "ratio": 0.905},
+    }
