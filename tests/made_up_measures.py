@@ -139,7 +139,8 @@ def decoding_record(study):
             slow = 0.0001 * prefix * (1 + 4 * number)
             speed[f"prefix_{prefix}"] = {"median_cached_s": cached, "median_recompute_s": slow, "ratio": cached / slow}
         exact = {"max_logit_difference": 3e-14, "max_logit_difference_float32": 8e-6}
-        about = {"run": name, "splits": settings.splits, "positions": 158, "window": 63}
+        profile = {"attention": 0.4, "matrix products": 0.3, "other": 0.3}
+        about = {"run": name, "profile": profile, "splits": settings.splits, "positions": 158, "window": 63}
         record[name.split("/")[1]] = {
             **about,
             **exact,
@@ -169,5 +170,9 @@ def speed_record(study):
         "median_s": median,
         "spread": {name: [0.98 * value, 1.02 * value] for name, value in ratios.items()},
         **ratios,
+        "profile": {
+            "plain": {"matrix products": 0.5, "norms": 0.1, "other": 0.4},
+            "fused": {"matrix products": 0.6, "norms": 0.1, "other": 0.3},
+        },
         "side_by_side": {"steps": 8, "rounds": [{"at_once_s": 1.9, "in_turn_s": 2.1}], "ratio": 0.905},
     }

@@ -8,9 +8,9 @@ import small_study
 
 CLEAN_UP = (
     "src/depthtime/models/block.py",
-    "        a = self.norm1(y + self.attention(y))\n"
+    "        a = self.norm1(y + self.attention(y, past))\n"
     '        return self.norm2(a + self.ff_out(functional.gelu(self.ff_in(a), approximate="tanh")))',
-    "        attended = self.norm1(y + self.attention(y))\n"
+    "        attended = self.norm1(y + self.attention(y, past))\n"
     '        hidden = functional.gelu(self.ff_in(attended), approximate="tanh")\n'
     "        return self.norm2(attended + self.ff_out(hidden))",
 )
@@ -46,6 +46,13 @@ def test_a_pure_refactoring_is_adopted_without_training(study):
     assert "adopted 5 stages" in done.stdout  # four runs, and the bench whose counts agree
     assert _bytes(study) == before
     assert study.nothing_to_do()
+
+
+def test_a_measurement_of_other_settings_is_not_adopted(study):
+    """Times and counts of an earlier bench say nothing of the settings asked for now."""
+    study.edit("params.yaml", "warmup_steps: 1, rounds: 3", "warmup_steps: 1, rounds: 4")
+    done = study.depthtime("runs", "adopt", check=False)
+    assert "refused: bench: parameter bench.rounds: 3 -> 4" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,12 @@ class Freshness:
             return
         if entry.cmd != stage.cmd:
             yield f"command: {entry.cmd} -> {stage.cmd}"
+        yield from self.moved_parameters(stage, entry)
+        for dep in _both(stage.deps, entry.deps):
+            yield from self._compare(dep, stage.deps, entry.deps, "dependency", is_complete)
+
+    def moved_parameters(self, stage: Stage, entry: Entry) -> Iterator[str]:
+        """What params.yaml has now beside what an entry was made with, a line for each leaf that moved."""
         values = self.stages.parameters(stage)
         for key in _both(values, entry.params):
             if key not in entry.params:
@@ -151,8 +157,6 @@ class Freshness:
                 yield f"parameter {key}: no longer read"
             elif values[key] != entry.params[key]:
                 yield from _moved(key, entry.params[key], values[key])
-        for dep in _both(stage.deps, entry.deps):
-            yield from self._compare(dep, stage.deps, entry.deps, "dependency", is_complete)
 
     def _compare(
         self, path: str, declared: tuple[str, ...], recorded: Mapping[str, str | None], what: str, is_complete: bool

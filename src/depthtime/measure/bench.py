@@ -21,7 +21,8 @@ from depthtime.records import write_json
 def bench(study: Study, on_round: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any]:
     """Measure training and forward steps of the runs that params.yaml names; writes results/records/bench.json.
 
-    Every contestant takes one training step and one forward pass a round, so slow drift of the machine meets all alike.
+    Every contestant takes its turn in each round, so slow drift of the machine meets all alike; in its turn it goes
+    twice and the second time counts, so that caches are filled by its own kind.
     Meant for a quiet machine: Snakemake gives this stage all cores.
     """
     settings = study.bench
@@ -31,7 +32,7 @@ def bench(study: Study, on_round: Callable[[int, int], None] = lambda done, tota
     for number in range(total):
         for name, threads, contestant in contestants:
             torch.set_num_threads(threads)
-            measured = contestant.train_step_s(), contestant.forward_s()
+            measured = contestant.seconds(contestant.train_step), contestant.seconds(contestant.forward)
             if number >= settings.warmup_steps:
                 times[name, threads].append(measured)
         on_round(number + 1, total)

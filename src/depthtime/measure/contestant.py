@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -42,15 +43,20 @@ class Contestant:
             "nfe_forward": nfe,
         }
 
-    def train_step_s(self) -> float:
-        began = self._now()
+    def train_step(self) -> None:
+        """One optimiser step on the batch."""
         train_step(self.model, self.optimizer, self.inputs, self.targets, self.config.train)
-        return self._now() - began
 
-    def forward_s(self) -> float:
+    @torch.no_grad()
+    def forward(self) -> None:
+        """One forward pass without gradients."""
+        self.model(self.inputs)
+
+    def seconds(self, go: Callable[[], None]) -> float:
+        """Time of the second of two goes: in a training the step before was of the same model, too."""
+        go()
         began = self._now()
-        with torch.no_grad():
-            self.model(self.inputs)
+        go()
         return self._now() - began
 
     def _now(self) -> float:

@@ -17,6 +17,7 @@ from depthtime.config import Study
 from depthtime.errors import ConfigError
 from depthtime.generate.decoder import Decoder, recompute, refuse_adaptive
 from depthtime.generate.stored import load_stored
+from depthtime.measure.profile import PROFILED_GOES, profile
 from depthtime.models.language_model import LanguageModel
 from depthtime.provenance import describe_machine
 from depthtime.records import write_json
@@ -31,12 +32,13 @@ def measure_decoding(study: Study, on_round: Callable[[int, int], None] = lambda
     `speed`: seconds until the logits of the next word after each prefix (`prefix_P`), for one text, and for a batch of
     texts under `speed_batch`. The cached way feeds one word to a cache of the prefix, the other passes prefix and word
     through the model; both apply the head to the last position only. Runs, prefixes and ways take turns in each round,
-    so slow drift of the machine meets all alike; each way is gone twice and the second time counts, as in a text, where
+    so slow drift of the machine meets all alike; `profile` says where a cached step after the longest prefix spends its
+    time; each way is gone twice and the second time counts, as in a text, where
     the same way came before. So a prefix P has grown to P + 2r + 1 words in round r, for both ways.
     """
     settings = study.decoding
     rows = decoding_differences(study)
-    longest = max(settings.prefixes) + 2 * (WARMUP + settings.rounds)
+    longest = max(settings.prefixes) + 2 * (WARMUP + settings.rounds) + PROFILED_GOES
     contestants = []
     for name in settings.runs:
         group, run, seed = _parts(name)
@@ -49,6 +51,9 @@ def measure_decoding(study: Study, on_round: Callable[[int, int], None] = lambda
     for (run, key, prefix, race), (cached_s, recompute_s) in zip(contestants, times, strict=True):
         row = rows[run].setdefault(key, {"texts": len(race.words)})
         row[f"prefix_{prefix}"] = _speed(cached_s, recompute_s)
+    for run, key, prefix, race in contestants:
+        if key == "speed" and prefix == max(settings.prefixes):
+            rows[run]["profile"] = profile(race.cached_again)
     machine = describe_machine("cpu")
     about = {
         "machine": {key: machine[key] for key in ("cpu", "device", "system", "python", "packages")},
@@ -125,6 +130,11 @@ class _Race:
             taken.append(time.perf_counter() - began)
         self.at += 2
         return taken[0], taken[1]
+
+    def cached_again(self) -> None:
+        """One more word the cached way."""
+        self._cached(self.at)
+        self.at += 1
 
     def _cached(self, at: int) -> Tensor:
         return self.decoder.feed_last(self.words[:, at : at + 1])

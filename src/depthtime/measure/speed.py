@@ -1,6 +1,7 @@
 """Where the time of a continuous model's training step goes: against its parts, torchdiffeq and the machine's peak.
 
-Everything is timed in turns, one step each a round, on one thread; ratios are taken within a round, then their median.
+Everything is timed in turns on one thread, twice in a turn, of which the second counts; ratios are taken within a
+round, then their median.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from depthtime import paths
 from depthtime.config import Study, load_params
 from depthtime.integrate.fixed import Solution
 from depthtime.measure.contestant import Contestant
+from depthtime.measure.profile import profile
 from depthtime.models.block import PostNormBlock
 from depthtime.models.cache import DepthCache
 from depthtime.models.continuous import ContinuousDepth
@@ -57,10 +59,10 @@ def measure_speed(study: Study) -> dict[str, Any]:
     step, the same with `plain_` before for the plain one, `discrete_...`, and quartiles under `spread`.
     """
     torch.set_num_threads(1)
-    timed, flops, nfe = _contestants(study)
+    goes, flops, nfe = _contestants(study)
     rounds: list[dict[str, float]] = []
     for number in range(study.bench.warmup_steps + study.bench.rounds):
-        seconds = {name: once() for name, once in timed.items()}
+        seconds = {name: _second(go) for name, go in goes.items()}
         if number >= study.bench.warmup_steps:
             rounds.append(seconds)
     ratios = [_ratios(seconds, flops, nfe) for seconds in rounds]
@@ -71,14 +73,15 @@ def measure_speed(study: Study) -> dict[str, Any]:
         "rounds": len(rounds),
         "nfe": nfe,
         "flops": flops,
-        "median_s": {name: statistics.median(seconds[name] for seconds in rounds) for name in timed},
+        "median_s": {name: statistics.median(seconds[name] for seconds in rounds) for name in goes},
         "spread": {name: [first, third] for name, (first, _, third) in quartiles.items()},
         **{name: middle for name, (_, middle, _) in quartiles.items()},
+        "profile": {name: profile(goes[name]) for name in ("plain", "fused")},
         "side_by_side": side_by_side(study),
     }
 
 
-def _contestants(study: Study) -> tuple[dict[str, Callable[[], float]], dict[str, float], int]:
+def _contestants(study: Study) -> tuple[dict[str, Callable[[], object]], dict[str, float], int]:
     """What is timed, by name; operations of one go; block evaluations of a step."""
     config = study.run(*study.bench.speed.split("/"))
     discrete = Contestant(study.run(*study.bench.runs[0].split("/")), study)
@@ -101,10 +104,9 @@ def _contestants(study: Study) -> tuple[dict[str, Callable[[], float]], dict[str
     }
     flops |= {"fused": flops["plain"], "torchdiffeq": flops["plain"], "peak": 2.0 * size**3}
     state = torch.randn(*plain.inputs.shape, config.group.model.width)
-    timed: dict[str, Callable[[], float]] = {name: model.train_step_s for name, model in models.items()}
-    timed["block"] = lambda: _block_step_s(depth.block, state)
-    timed["peak"] = lambda: _seconds(lambda: torch.mm(one, one))
-    return timed, flops, plain.counts()["nfe_forward"]
+    goes: dict[str, Callable[[], object]] = {name: model.train_step for name, model in models.items()}
+    goes |= {"block": lambda: _block_step(depth.block, state), "peak": lambda: torch.mm(one, one)}
+    return goes, flops, plain.counts()["nfe_forward"]
 
 
 def _block(sizes: Any) -> PostNormBlock:
@@ -126,11 +128,17 @@ def _ratios(seconds: dict[str, float], flops: dict[str, float], nfe: int) -> dic
     return found
 
 
-def _block_step_s(block: nn.Module, state: Tensor) -> float:
+def _block_step(block: nn.Module, state: Tensor) -> None:
     """Forward and backward of one evaluation, gradients of weights and state included."""
-    y = state.clone().requires_grad_()
+    y = state.detach().requires_grad_()
     block.zero_grad(set_to_none=True)
-    return _seconds(lambda: block(y).backward(state))
+    block(y).backward(state)
+
+
+def _second(go: Callable[[], object]) -> float:
+    """Seconds of the second of two goes."""
+    go()
+    return _seconds(go)
 
 
 def _seconds(go: Callable[[], object]) -> float:
@@ -166,7 +174,7 @@ def _steps(root: Path, name: str, threads: int, times: int) -> None:
     contestant = _in_this_process(root, name)
     torch.set_num_threads(threads)
     for _ in range(times * STEPS_SIDE_BY_SIDE):
-        contestant.train_step_s()
+        contestant.train_step()
 
 
 @cache

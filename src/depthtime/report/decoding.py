@@ -60,7 +60,15 @@ def decoding(sources: Sources) -> Table:
         f"over {record['rounds']} rounds, both ways in turn, {record['threads']} thread of {record['machine']['cpu']}, "
         "windows made as long as the text."
     )
+    spent = "; ".join(f"{run}: {_most(part['profile'])}" for run, (_, part) in decoding_runs(sources).items())
+    caption += f" A cached step after the longest prefix spends its time on ({spent})."
     return Table(numbers, words, caption, [paths.measured("decoding")])
+
+
+def _most(profile: dict[str, float]) -> str:
+    """The four largest shares."""
+    largest = sorted(profile.items(), key=lambda item: -item[1])[:4]
+    return ", ".join(f"{kind} {say.number(100 * share, 0)} %" for kind, share in largest)
 
 
 def decoding_figure(sources: Sources) -> Figure:

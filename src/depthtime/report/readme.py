@@ -19,6 +19,7 @@ from depthtime.errors import ConfigError
 from depthtime.records import write_bytes
 from depthtime.report import wording as say
 from depthtime.report.frame import markdown
+from depthtime.report.measured_values import measured_values
 from depthtime.report.sources import Sources, load_sources
 from depthtime.report.tables import BUILDERS
 
@@ -74,6 +75,7 @@ def values(sources: Sources) -> dict[str, str]:
     for row in sources.cost_ratios():
         found[f"cost.{row['run'].replace('/', '.')}.{row['name']}_ratio"] = say.number(row["ratio"], 2)
     found |= _minutes(sources)
+    found |= measured_values(sources)
     for row in sources.bench["rows"]:
         at = f"cost.{row['run'].replace('/', '.')}.step_{row['threads']}_threads_ms"
         found[at] = say.number(1000 * row["median_step_s"], 0)

@@ -69,6 +69,34 @@ def speed(sources: Sources) -> Table:
     return Table(numbers, words, caption, [paths.bench_record()])
 
 
+def speed_profile(sources: Sources) -> Table:
+    """Share of a training step's processor time by kind of operation, plain and fused."""
+    record = sources.bench["speed"]
+    plain, fused = record["profile"]["plain"], record["profile"]["fused"]
+    ms = {name: 1000 * record["median_s"][name] for name in ("plain", "fused")}
+    about = {"seeds": "one timed model", "equal": "weights, batch, machine, threads"}
+    kinds = sorted(plain, key=lambda kind: -plain[kind])
+    numbers = [{"operations": kind, "plain": plain[kind], "fused": fused[kind], **about} for kind in kinds]
+    words = [
+        {
+            "operations": kind,
+            "plain": f"{say.number(100 * plain[kind])} %, {say.number(ms['plain'] * plain[kind])} ms",
+            "fused": f"{say.number(100 * fused[kind])} %, {say.number(ms['fused'] * fused[kind])} ms",
+            "seeds": "none: one timed model",
+            "held equal": about["equal"],
+        }
+        for kind in kinds
+    ]
+    peak = record["flops"]["peak"] / record["median_s"]["peak"]
+    floor = 1000 * record["flops"]["plain"] / peak
+    caption = (
+        f"**Where the time of a training step goes** ({record['run']}, one thread): share of processor time by kind of "
+        "operation under torch's profiler, and that share of the median step. The matrix products alone would take "
+        f"{say.number(floor, 0)} ms at the peak; what lies beyond them is what keeps a step from it."
+    )
+    return Table(numbers, words, caption, [paths.bench_record()])
+
+
 def speed_figure(sources: Sources) -> Figure:
     """Operations a second of each training step, under the line of the machine's peak matrix product."""
     record = sources.bench["speed"]

@@ -17,7 +17,7 @@ from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.gradients import gradient_methods, gradients
 from depthtime.report.solver_swap import leaks, solver_swap
 from depthtime.report.sources import Sources, load_sources
-from depthtime.report.speed import speed
+from depthtime.report.speed import speed, speed_profile
 
 TABLES = paths.RESULTS / "tables"
 
@@ -34,6 +34,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "references": references,
     "cost": cost,
     "speed": speed,
+    "speed_profile": speed_profile,
     "tuning": tuning,
 }
 

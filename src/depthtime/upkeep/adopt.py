@@ -117,6 +117,9 @@ def _check_outputs(fresh: Freshness, stage: Stage, *, only_code_moved: bool) -> 
     for dep in stage.deps:
         if not dep.startswith("src/") and fresh.digest(dep) != entry.deps.get(dep):
             raise AdoptError(f"{dep} changed since the run; `snakemake` runs it again")
+    if not stage.address.startswith("train_"):  # a training record names its own configuration
+        for line in fresh.moved_parameters(stage, entry):
+            raise AdoptError(f"{line}; `snakemake` measures again")
 
 
 def check_training(study: Study, group: str, run: str, seed: int) -> None:
