@@ -55,8 +55,8 @@ groups:
       device: cpu
       threads: 1
     runs:
-      discrete: {model: discrete, layers: 3, keep_weights: []}
-      ode: {model: continuous, solver: rk4, num_steps: 4, gradient: direct, t0: 0.0, t1: 1.0, keep_weights: []}
+      discrete: {model: discrete, layers: 3, keep_weights: [1]}
+      ode: {model: continuous, solver: rk4, num_steps: 4, gradient: direct, t0: 0.0, t1: 1.0, keep_weights: [1]}
   extra:
     data: small
     seeds: [1]
@@ -64,7 +64,19 @@ groups:
     train: *train
     runs:
       discrete: {model: discrete, layers: 3, keep_weights: []}
-bench: {runs: [core/ode], threads: [1], warmup_steps: 1, rounds: 3}
+bench: {runs: [core/ode], threads: [1], frontier: [], speed: core/ode, peak_size: 64, warmup_steps: 1, rounds: 3}
+gradients: {run: core/ode/1, methods: [direct], steps: [1], batch_size: 2, rounds: 3, threads: 1}
+solver_swap:
+  run: core/ode/1
+  fixed: {rk4: [1]}
+  adaptive: [dopri5]
+  tolerances: [1e-3]
+  windows: 8
+  batch_size: 4
+  leak_batches: 1
+  max_nfe: 500
+  threads: 1
+decoding: {runs: [core/ode/1], splits: 2, batch_size: 2, prefixes: [8], rounds: 3, threads: 1}
 """
 
 GROUP = """

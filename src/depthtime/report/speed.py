@@ -108,7 +108,9 @@ def speed_figure(sources: Sources) -> Figure:
         axes.barh(y, rate[name], color=color, height=0.6, zorder=3)
         ms = say.number(1000 * record["median_s"][name], 0)
         note = f"{say.number(100 * rate[name] / rate['peak'], 0)} % of peak, {ms} ms a step"
-        axes.text(0.012 * rate["peak"], y, note, va="center", color="white", weight="bold", size=9.5, zorder=5)
+        is_short = rate[name] < 0.55 * rate["peak"]  # then there is room beside the bar, else inside
+        x, color = (rate[name], DARK) if is_short else (0, "white")
+        axes.annotate(note, (x, y), (6, 0), textcoords="offset points", va="center", color=color, size=9.5, zorder=5)
     axes.axvline(rate["peak"], color=DARK, lw=1.2, zorder=4)
     axes.annotate(
         f"peak matrix product\n{say.number(rate['peak'], 0)} GFLOP/s", (rate["peak"], -0.62), (-6, 0),
