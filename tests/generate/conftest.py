@@ -1,5 +1,6 @@
-import fresh_clone
 import pytest
+
+import fresh_clone
 
 
 @pytest.fixture

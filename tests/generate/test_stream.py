@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from fresh_clone import WORDS, write_vocabulary
 from typer.testing import CliRunner
 
 import depthtime.generate.stream as stream
@@ -20,6 +19,7 @@ from depthtime.config import Study
 from depthtime.errors import DepthtimeError
 from depthtime.generate.stored import load_stored, runs_with_weights
 from depthtime.generate.stream import Options, write_text
+from fresh_clone import WORDS, write_vocabulary
 
 WEIGHTS = paths.run_folder("core", "ode", 1) / "weights.safetensors"
 

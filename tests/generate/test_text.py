@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from fresh_clone import WORDS
 
 from depthtime.data.vocabulary import Vocabulary
 from depthtime.errors import DataError
 from depthtime.generate.decoder import Decoder
 from depthtime.generate.text import banned_classes, encode_prompt, explain_unknown, generate, stop_classes
+from fresh_clone import WORDS
 from small_models import CLASSES, ODE, POSITIONS, model
 
 STANDARD = Vocabulary(("the", "<unk>", "<eos>", "company"), unknown=1, dead=None, eos=2)

@@ -1,9 +1,9 @@
 """The measurement reports what it says it reports."""
 
-import fresh_clone
 import pytest
 import torch
 
+import fresh_clone
 from depthtime import paths
 from depthtime.config import Decoding
 from depthtime.errors import ConfigError

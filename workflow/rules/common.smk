@@ -104,7 +104,9 @@ def threads_of(stage):
 
 
 def memory_mb(stage):
-    return {"gradients": 6000}.get(stage, 2000 if stage in {*ON_DEVICE, "solver_swap", "decoding"} else 1000)
+    return {"gradients": 6000}.get(
+        stage, 2000 if stage in {*ON_DEVICE, "solver_swap", "decoding"} else 1000
+    )
 
 
 def gpu_share(stage):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "depthtime"
+KIND = {"mlflow.experimentKind": "custom_model_development"}  # the UI then opens on runs and curves, not on chats
 STUDY = "depthtime"  # name of the parent run, where the caller gives no other
 LOCK_WAIT_S = 60
 QUIET = {
@@ -93,9 +94,12 @@ def open_store(study_name: str = STUDY, root: Path | None = None) -> Store:
 def _experiment(client: MlflowClient) -> str:
     found = client.get_experiment_by_name(EXPERIMENT)
     if found is None:
-        return str(client.create_experiment(EXPERIMENT))
+        return str(client.create_experiment(EXPERIMENT, tags=KIND))
     if found.lifecycle_stage == "deleted":  # by hand, in the UI
         client.restore_experiment(found.experiment_id)
+    for key, value in KIND.items():
+        if key not in found.tags:
+            client.set_experiment_tag(found.experiment_id, key, value)
     return str(found.experiment_id)
 
 
