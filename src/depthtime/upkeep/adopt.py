@@ -79,6 +79,8 @@ class _Check:
         if self.verb == "train":
             group, run, seed = self.arguments
             self.rehearsal = pool.submit(check_training, study, group, run, int(seed))
+        elif self.verb in MEASURES:
+            self.rehearsal = pool.submit(check_measured, study, self.verb)
 
     def finish(self) -> None:
         """Leave a receipt, or raise AdoptError that says what differs."""
@@ -89,8 +91,6 @@ class _Check:
                 self.rehearsal.result()
             elif self.verb == "bench":
                 _check_bench(self.study)
-            elif self.verb in MEASURES:
-                _check_measured(self.study, self.verb)
             else:
                 _recompute(self.study, self.stage, self.verb, self.arguments)
         except DepthtimeError:
@@ -185,7 +185,7 @@ def _check_bench(study: Study) -> None:
         raise AdoptError(f"{change}; run `snakemake bench` on a quiet machine")
 
 
-def _check_measured(study: Study, name: str) -> None:
+def check_measured(study: Study, name: str) -> None:
     """A small part of what was measured, measured again: counts and sizes must be equal, values to RELATIVE.
 
     Errors near rounding are no numbers to hold on to: whatever is below ROUNDING may become anything below it.
@@ -198,10 +198,19 @@ def _check_measured(study: Study, name: str) -> None:
         few = study.gradients.model_copy(update={"steps": study.gradients.steps[:3]})
         now: Any = gradient_errors(load_problem(study), few)
     elif name == "solver_swap":
-        fewer = study.solver_swap.model_copy(update={"adaptive": study.solver_swap.adaptive[:1]})
-        now = solver_swap_record(study.model_copy(update={"solver_swap": fewer}))
+        fixed = {solver: steps[:1] for solver, steps in study.solver_swap.fixed.items()}
+        coarse = {
+            "fixed": fixed,
+            "adaptive": study.solver_swap.adaptive[-2:],
+            "tolerances": (max(study.solver_swap.tolerances),),
+        }
+        part = study.solver_swap.model_copy(update=coarse)
+        now = solver_swap_record(study.model_copy(update={"solver_swap": part}))
     else:
-        now = decoding_differences(study)
+        less = study.decoding.model_copy(update={"splits": 2})
+        now = decoding_differences(study.model_copy(update={"decoding": less}))
+        for row in now.values():
+            del row["splits"]
     for key, was, found in _shared_numbers(read_json(paths.measured(name)), now):
         if max(abs(was), abs(found)) > ROUNDING and not math.isclose(was, found, rel_tol=RELATIVE):
             raise AdoptError(f"{key} is {found}, the record has {was}; run `snakemake {name}`")
