@@ -67,7 +67,7 @@ def write_study(study: Study) -> None:
             write_json(paths.selection(group), selection(study, group))
     for group, run, seed in study.all_runs():
         write_run(study, group, run, seed)
-    write_json(paths.bench_record(), bench_record(study))
+    write_json(paths.measured("bench"), bench_record(study))
     for name, record in measured_records(study).items():
         write_json(paths.measured(name), record)
     for group in study.groups:

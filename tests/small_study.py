@@ -18,7 +18,22 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("fetch", "prepare", "ngram", "train_core", "bench", "analyse_core")
 
-PARAMS = """\
+MEASUREMENTS = """\
+gradients: {run: core/ode/1, methods: [direct, adjoint], steps: [1, 2], batch_size: 2, rounds: 3, threads: 1}
+solver_swap:
+  run: core/ode/1
+  fixed: {rk4: [1, 2]}
+  adaptive: [dopri5]
+  tolerances: [1e-3]
+  windows: 8
+  batch_size: 4
+  leak_batches: 1
+  max_nfe: 500
+  threads: 1
+decoding: {runs: [core/ode/1], splits: 2, batch_size: 2, prefixes: [8], rounds: 3, threads: 1}
+"""
+PARAMS = (
+    """\
 corpora:
   tale: {source: "file:text.txt", sha256: null}
 datasets:
@@ -60,19 +75,9 @@ groups:
       discrete: {model: discrete, layers: 2, keep_weights: [1]}
       ode: {model: continuous, solver: rk4, num_steps: 1, gradient: direct, t0: 0.0, t1: 1.0, keep_weights: [1]}
 bench: {runs: [core/ode], threads: [1], frontier: [], speed: core/ode, peak_size: 64, warmup_steps: 1, rounds: 3}
-gradients: {run: core/ode/1, methods: [direct, adjoint], steps: [1, 2], batch_size: 2, rounds: 3, threads: 1}
-solver_swap:
-  run: core/ode/1
-  fixed: {rk4: [1, 2]}
-  adaptive: [dopri5]
-  tolerances: [1e-3]
-  windows: 8
-  batch_size: 4
-  leak_batches: 1
-  max_nfe: 500
-  threads: 1
-decoding: {runs: [core/ode/1], splits: 2, batch_size: 2, prefixes: [8], rounds: 3, threads: 1}
 """
+    + MEASUREMENTS
+)
 
 
 def made_up_text(lines: int = 400, seed: int = 3) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from depthtime import paths
+from depthtime.config import run_address
 from depthtime.errors import ConfigError, DepthtimeError
 from depthtime.interlock.gpus import one_gpu
 from depthtime.progress import ScreenHandler, console, counting, logger
@@ -216,7 +217,7 @@ def evaluate(
 
     start = Path.cwd()
     paths.enter_root()
-    group, run, seed = _parts(name)
+    group, run, seed = run_address(name)
     path = (start / weights).resolve() if weights else None
     for line in evaluate_run(load_params(), group, run, seed, path):
         print(line)
@@ -254,7 +255,7 @@ def generate(
 
     start = Path.cwd()
     paths.enter_root()
-    group, run, number = _parts(name)
+    group, run, number = run_address(name)
     options = Options(max_words, temperature, top_k, top_p, seed, samples, tuple(stop or ()), no_unknown)
     path = (start / weights).resolve() if weights else None
     if not write_text(load_params(), group, run, number, prompt, options, sys.stdout, path):
@@ -342,7 +343,7 @@ def runs_verify(name: Annotated[str, typer.Argument(help="group/run/seed")]) -> 
     from depthtime.upkeep import verify
 
     paths.enter_root()
-    group, run, seed = _parts(name)
+    group, run, seed = run_address(name)
     lines, agrees = verify(load_params(), group, run, seed)
     for line in lines:
         print(line)
@@ -378,13 +379,6 @@ def runs_ui(host: str = "127.0.0.1", port: int = 5000) -> None:
 
     paths.enter_root()
     serve_ui(host, port)
-
-
-def _parts(name: str) -> tuple[str, str, int]:
-    pieces = name.split("/")
-    if len(pieces) != 3 or not pieces[2].isdigit():
-        raise DepthtimeError(f"{name!r} is not a run; expected group/run/seed, such as core/ode/42")
-    return pieces[0], pieces[1], int(pieces[2])
 
 
 def _check_seed(seeds: tuple[int, ...], group: str, seed: int) -> None:

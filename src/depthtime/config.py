@@ -375,6 +375,14 @@ def digest(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def run_address(name: str) -> tuple[str, str, int]:
+    """(group, run, seed) of a name such as core/ode/42."""
+    pieces = name.split("/")
+    if len(pieces) != 3 or not pieces[2].isdigit():
+        raise ConfigError([f"{name!r} is not a run; expected group/run/seed, such as core/ode/42"])
+    return pieces[0], pieces[1], int(pieces[2])
+
+
 def read_yaml(path: Path | str) -> Any:
     """Plain data of a YAML 1.2 file; anchors and merge keys are resolved, a repeated key is an error."""
     path = Path(path)

@@ -66,12 +66,8 @@ def selection(group: str) -> Path:
     return RESULTS / "records/selection" / f"{group}.json"
 
 
-def bench_record() -> Path:
-    return RESULTS / "records/bench.json"
-
-
 def measured(name: str) -> Path:
-    """The record of a stage that measures trained weights: gradients, solver_swap, decoding."""
+    """The record of a stage that measures: bench, gradients, solver_swap, decoding."""
     return RESULTS / "records" / f"{name}.json"
 
 

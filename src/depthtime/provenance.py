@@ -27,6 +27,13 @@ def describe_machine(device: str) -> dict[str, Any]:
     }
 
 
+def describe_hardware(device: str) -> dict[str, Any]:
+    """What times depend on: processor, device, system, versions, threads there are; not the state of the code."""
+    machine = describe_machine(device)
+    kept = {key: machine[key] for key in ("cpu", "device", "system", "python", "packages")}
+    return {**kept, "threads_available": machine["cores"]}
+
+
 def cpu_name() -> str:
     """The processor's own name, where the system tells it."""
     try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -69,13 +70,13 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def differences(was: Any, now: Any, at: str = "") -> Iterator[str]:
-    """Where two records differ, as `key.path: old -> new`, in the order of the first."""
+def differences(was: Any, now: Any, at: str = "", same: Callable[[Any, Any], bool] = operator.eq) -> Iterator[str]:
+    """Where two records differ, as `key.path: old -> new`, in the order of the first; `same` compares two leaves."""
     if isinstance(was, dict) and isinstance(now, dict):
         for key in dict.fromkeys([*was, *now]):
-            yield from differences(was.get(key), now.get(key), f"{at}.{key}" if at else str(key))
+            yield from differences(was.get(key), now.get(key), f"{at}.{key}" if at else str(key), same)
     elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
         for number, (old, new) in enumerate(zip(was, now, strict=True)):
-            yield from differences(old, new, f"{at}[{number}]")
-    elif was != now:
+            yield from differences(old, new, f"{at}[{number}]", same)
+    elif not same(was, now):
         yield f"{at}: {was} -> {now}"

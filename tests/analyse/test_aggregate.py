@@ -177,3 +177,31 @@ def test_a_test_part_is_analysed_where_there_is_one(study):
     assert standard["pairs"][0]["test"]["difference"]["n"] == 3
     assert core(study)["runs"]["ode"]["test"] is None
     assert core(study)["pairs"][0]["test"] is None
+
+
+def test_a_group_held_against_another_is_paired_with_its_runs_over_the_same_seeds(study):
+    """`standard` in the place of a group of controls: two seeds, against both runs of `core` on the same data."""
+    row, core = study.groups["standard"], study.groups["core"]
+    controls = row.model_copy(
+        update={"data": core.data, "seeds": core.seeds[1:3], "against": ("core/discrete", "core/ode")}
+    )
+    study = study.model_copy(update={"groups": {**study.groups, "standard": controls}})
+    for run in controls.runs:
+        for seed in controls.seeds:
+            made_up.write_run(study, "standard", run, seed)
+    analyse(study, "standard")
+    found = read_json(paths.analysis("standard"))
+    assert list(found["runs"]) == list(controls.runs)
+    named = {(pair["first"], pair["second"]): pair for pair in found["pairs"]}
+    assert list(named) == [
+        ("core/discrete", "discrete"), ("core/discrete", "ode"), ("core/ode", "discrete"), ("core/ode", "ode"),
+    ]  # fmt: skip
+    for (first, second), pair in named.items():
+        group, _, run = first.partition("/")
+        for seed in controls.seeds:
+            theirs, ours = (
+                read_json(paths.record(*address, seed))["final"]["perplexity"]
+                for address in ((group, run), ("standard", second))
+            )
+            assert pair["final"]["by_seed"][str(seed)] == pytest.approx(ours - theirs)
+        assert set(pair["final"]["by_seed"]) == {str(seed) for seed in controls.seeds}

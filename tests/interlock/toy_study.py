@@ -14,9 +14,12 @@ import time
 import warnings
 from pathlib import Path
 
+from small_study import MEASUREMENTS
+
 ROOT = Path(__file__).resolve().parents[2]
 
-PARAMS = """
+PARAMS = (
+    """
 corpora:
   tale: {source: "file:text.txt", local_dir: null, mirrors: [], sha256: null}
 datasets:
@@ -65,19 +68,9 @@ groups:
     runs:
       discrete: {model: discrete, layers: 3, keep_weights: []}
 bench: {runs: [core/ode], threads: [1], frontier: [], speed: core/ode, peak_size: 64, warmup_steps: 1, rounds: 3}
-gradients: {run: core/ode/1, methods: [direct], steps: [1], batch_size: 2, rounds: 3, threads: 1}
-solver_swap:
-  run: core/ode/1
-  fixed: {rk4: [1]}
-  adaptive: [dopri5]
-  tolerances: [1e-3]
-  windows: 8
-  batch_size: 4
-  leak_batches: 1
-  max_nfe: 500
-  threads: 1
-decoding: {runs: [core/ode/1], splits: 2, batch_size: 2, prefixes: [8], rounds: 3, threads: 1}
 """
+    + MEASUREMENTS
+)
 
 GROUP = """
   train_NAME:

@@ -2,17 +2,20 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
+from depthtime.config import ContinuousRun, FusedRun
 from depthtime.errors import SolveError
-from depthtime.integrate.fixed import solve_fixed
 from depthtime.integrate.tableaus import EULER, HEUN2, MIDPOINT, RK4, TABLEAUS
 from depthtime.models.block import PostNormBlock
 from depthtime.models.cache import DepthCache
 from depthtime.models.continuous import ContinuousDepth
 from depthtime.models.fused import FusedContinuousDepth, fused_solve
-from small_models import POSITIONS
+from depthtime.train.loop import train_step
+from depthtime.train.optim import build_optimizer
+from small_models import ODE, POSITIONS, RECIPE, model, windows
 
 WIDTH, HEADS, FF_WIDTH = 16, 4, 24
 RELATIVE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -68,15 +71,6 @@ def test_any_window_and_batch_is_equal(batch, positions):
     plain, fused = (kind(block, RK4, 1, 0.0, 1.0) for kind in (ContinuousDepth, FusedContinuousDepth))
     cotangent = torch.randn_like(y)
     _assert_equal(_results(fused, block, y, cotangent), _results(plain, block, y, cotangent), 1e-10)
-
-
-def test_the_residual_field_is_block_minus_state():
-    block, y = _block(), _state()
-    steps = {"tableau": RK4, "num_steps": 2, "t0": 0.0, "t1": 1.0}
-    cotangent = torch.randn_like(y)
-    fused = _results(lambda s: fused_solve(block, s, residual=True, **steps), block, y, cotangent)
-    plain = _results(lambda s: solve_fixed(lambda t, x: block(x) - x, s, **steps), block, y, cotangent)
-    _assert_equal(fused, plain, 1e-10)
 
 
 def test_gradients_agree_with_finite_differences():
@@ -175,3 +169,16 @@ def test_a_copy_of_the_model_has_its_own_memory():
 def test_no_steps_are_refused():
     with pytest.raises(SolveError, match="num_steps = 0"):
         fused_solve(_block(), _state(), tableau=RK4, num_steps=0, t0=0.0, t1=1.0)
+
+
+def test_a_row_of_its_kind_starts_and_trains_as_the_plain_model():
+    """`model: fused` in params.yaml: the same initial weights, and the same losses to rounding."""
+    losses = {}
+    for kind, row in (("continuous", ContinuousRun), ("fused", FusedRun)):
+        network = model(row(**{**ODE.model_dump(), "model": kind}))
+        optimizer = build_optimizer(network, RECIPE)
+        batch = windows(8).take(np.arange(8))
+        tokens, targets = (torch.from_numpy(a) for a in batch)
+        losses[kind] = [train_step(network, optimizer, tokens, targets, RECIPE)[0] for _ in range(5)]
+    assert losses["fused"] == pytest.approx(losses["continuous"], rel=1e-5)
+    assert losses["fused"][-1] < losses["fused"][0]

@@ -37,16 +37,17 @@ def test_no_text_overlaps_another(study, name):
     with styled():
         figure = BUILDERS[name](load_sources(study))
         figure.canvas.draw()
-        axes = figure.axes[0]
-        texts = [*axes.texts, axes._left_title, axes.xaxis.label, axes.yaxis.label]
-        texts += axes.get_legend().get_texts() if axes.get_legend() else []
-        ticks = [(axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())]
-        texts += [
-            tick.label1
-            for axis, lim in ticks
-            for tick in axis.get_major_ticks()
-            if min(lim) <= tick.get_loc() <= max(lim)
-        ]
+        texts = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
+        for axes in figure.axes:
+            texts += [*axes.texts, axes._left_title, axes.xaxis.label, axes.yaxis.label]
+            texts += axes.get_legend().get_texts() if axes.get_legend() else []
+            ticks = [(axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())]
+            texts += [
+                tick.label1
+                for axis, lim in ticks
+                for tick in axis.get_major_ticks()
+                if axis.get_tick_params().get("labelleft", True) and min(lim) <= tick.get_loc() <= max(lim)
+            ]
         boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
     assert len(boxes) > 5
     overlaps = [(s, t) for (s, a), (t, b) in itertools.combinations(boxes, 2) if a.overlaps(b)]

@@ -102,26 +102,6 @@ def test_the_figure_draws_every_row_and_its_title_holds_the_numbers(sources):
     )
 
 
-def test_no_text_of_the_figure_overlaps_another_or_leaves_it(sources):
-    with styled():
-        figure = gradients_figure(sources)
-        figure.canvas.draw()
-        texts = [*figure.texts, *figure.legends[0].get_texts()]
-        for axes in figure.axes:
-            texts += [*axes.texts, axes._left_title, axes.xaxis.label, axes.yaxis.label]
-            ticks = [(axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())]
-            texts += [
-                tick.label1
-                for axis, lim in ticks
-                for tick in axis.get_major_ticks()
-                if min(lim) <= tick.get_loc() <= max(lim)
-            ]
-        boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
-    assert len(boxes) > 30
-    assert [(s, t) for (s, a), (t, b) in itertools.combinations(boxes, 2) if a.overlaps(b)] == []
-    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for _, box in boxes)
-
-
 def test_a_study_with_fewer_methods_and_steps_can_be_reported(params):
     few = params.gradients.model_copy(update={"methods": ("checkpointed", "adjoint"), "steps": (1,)})
     study = params.model_copy(update={"gradients": few})

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from depthtime.report import wording
 from depthtime.report.drawing import save, styled
 from depthtime.report.frame import csv, markdown
-from depthtime.report.solver_swap import leaks, small, solver_swap, solver_swap_figure
+from depthtime.report.solver_swap import leaks, solver_swap, solver_swap_figure
 from made_up_measures import NONE, solver_swap_record
 
 
@@ -51,7 +52,7 @@ def test_leaks_tell_exact_zero_from_small_and_from_unknown(sources):
 
 
 def test_small_numbers_keep_two_digits():
-    found = [small(x) for x in (None, 0.0, 1.234e-5, 0.0123, 0.5, 12.3, -2e-7)]
+    found = [wording.small(x) for x in (None, 0.0, 1.234e-5, 0.0123, 0.5, 12.3, -2e-7)]
     assert found == ["\u2013", "0", "1.2e-5", "0.012", "0.5", "12", "\u22122.0e-7"]
 
 

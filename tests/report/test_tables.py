@@ -147,8 +147,8 @@ def test_an_analysis_of_other_seeds_is_refused(study):
 
 
 def test_a_bench_record_without_a_needed_time_is_refused(study):
-    record = read_json(paths.bench_record())
-    write_json(paths.bench_record(), {**record, "rows": record["rows"][:-1]})
+    record = read_json(paths.measured("bench"))
+    write_json(paths.measured("bench"), {**record, "rows": record["rows"][:-1]})
     with pytest.raises(RecordError, match=r"bench.json: has no times for .*core/ode"):
         write_tables(study)
 

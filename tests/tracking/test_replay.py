@@ -109,6 +109,15 @@ def test_an_experiment_deleted_in_the_ui_comes_back(workspace):
     assert open_store().experiment_id == store.experiment_id
 
 
+def test_the_ui_is_told_that_the_experiment_holds_trainings(workspace):
+    """Without this tag the UI opens on chats; an experiment from before it was set gets it as well."""
+    for _ in ("new", "older"):
+        store = open_store()
+        tags = store.client.get_experiment(store.experiment_id).tags
+        assert tags["mlflow.experimentKind"] == "custom_model_development"
+        store.client.delete_experiment_tag(store.experiment_id, "mlflow.experimentKind")
+
+
 def test_import_into_a_dead_server_or_with_tracking_off_is_one_clear_error(workspace, monkeypatch):
     study = SimpleNamespace(all_runs=lambda: iter([]), datasets={})
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")

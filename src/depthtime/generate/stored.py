@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from depthtime import paths
-from depthtime.config import RunConfig, Study
+from depthtime.config import ContinuousRun, RunConfig, Study, run_address
 from depthtime.data.vocabulary import Vocabulary
-from depthtime.errors import DataError, RecordError
+from depthtime.errors import ConfigError, DataError, RecordError
 from depthtime.models.build import build_model
 from depthtime.models.language_model import LanguageModel
 from depthtime.records import read_json, sha256_file
@@ -36,6 +36,18 @@ def load_stored(
     )
     load_weights(path, model)
     return (model.double() if config.train.precision == "float64" else model).eval(), vocabulary
+
+
+def load_continuous(study: Study, name: str, key: str) -> tuple[LanguageModel, RunConfig]:
+    """The trained model of a run of `model: continuous` (group/run/seed), which `key` of params.yaml names.
+
+    Raises: ConfigError for a run of another model; RecordError or DataError as `load_stored`.
+    """
+    group, run, seed = run_address(name)
+    config = study.run(group, run)
+    if not isinstance(config.run, ContinuousRun):
+        raise ConfigError([f"params.yaml: {key} = {name!r}: expected a run of `model: continuous`"])
+    return load_stored(study, group, run, seed)[0], config
 
 
 def load_vocabulary(study: Study, dataset: str) -> Vocabulary:

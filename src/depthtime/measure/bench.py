@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from depthtime import paths
 from depthtime.config import Study
 from depthtime.measure.contestant import Contestant
 from depthtime.measure.speed import measure_speed
-from depthtime.provenance import describe_machine
+from depthtime.provenance import describe_hardware
 from depthtime.records import write_json
 
 
@@ -38,15 +37,13 @@ def bench(study: Study, on_round: Callable[[int, int], None] = lambda done, tota
         on_round(number + 1, total)
     speed = measure_speed(study)
     device = str(contestants[0][2].device)
-    machine = describe_machine(device)
     record = {
         "schema": 1,
-        "machine": {key: machine[key] for key in ("cpu", "device", "system", "python", "packages")}
-        | {"threads_available": os.cpu_count()},
+        "machine": describe_hardware(device),
         "rows": [_row(name, threads, contestant, times[name, threads]) for name, threads, contestant in contestants],
         "speed": speed,
     }
-    write_json(paths.bench_record(), record)
+    write_json(paths.measured("bench"), record)
     return record
 
 

@@ -17,16 +17,19 @@ from depthtime.train.setup import build_for, pick_device
 
 
 class Contestant:
-    """A model with its optimiser and one batch; `core`, where given, replaces the core that its row asks for."""
+    """A model with its optimiser and one batch; `core` and `device`, where given, replace those of its row."""
 
-    def __init__(self, config: RunConfig, study: Study, core: nn.Module | None = None) -> None:
+    def __init__(
+        self, config: RunConfig, study: Study, core: nn.Module | None = None, device: str | None = None
+    ) -> None:
         dataset = load_dataset(study, config.group.data)
         seed = config.group.seeds[0]
         self.config = config
-        self.device = pick_device(config.train.device)
+        self.device = pick_device(device or config.train.device)
         self.model = build_for(config, dataset, seed)
         if core is not None:
             self.model.core = core
+        self.model.to(self.device)
         self.optimizer = build_optimizer(self.model, config.train)
         batch = np.arange(config.train.batch_size) % len(dataset.train)
         self.inputs, self.targets = (torch.from_numpy(a).to(self.device) for a in dataset.train.take(batch))

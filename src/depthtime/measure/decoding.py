@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from depthtime import paths
-from depthtime.config import Study
+from depthtime.config import Study, run_address
 from depthtime.errors import ConfigError
 from depthtime.generate.decoder import Decoder, recompute, refuse_adaptive
 from depthtime.generate.stored import load_stored
 from depthtime.measure.profile import PROFILED_GOES, profile
 from depthtime.models.language_model import LanguageModel
-from depthtime.provenance import describe_machine
+from depthtime.provenance import describe_hardware
 from depthtime.records import write_json
 
 WARMUP = 3  # rounds that are not kept
@@ -41,7 +41,7 @@ def measure_decoding(study: Study, on_round: Callable[[int, int], None] = lambda
     longest = max(settings.prefixes) + 2 * (WARMUP + settings.rounds) + PROFILED_GOES
     contestants = []
     for name in settings.runs:
-        group, run, seed = _parts(name)
+        group, run, seed = run_address(name)
         model, _ = load_stored(study, group, run, seed, max_positions=longest)
         torch.set_num_threads(settings.threads)
         for key, count in (("speed", 1), ("speed_batch", settings.batch_size)):
@@ -54,9 +54,8 @@ def measure_decoding(study: Study, on_round: Callable[[int, int], None] = lambda
     for run, key, prefix, race in contestants:
         if key == "speed" and prefix == max(settings.prefixes):
             rows[run]["profile"] = profile(race.cached_again)
-    machine = describe_machine("cpu")
     about = {
-        "machine": {key: machine[key] for key in ("cpu", "device", "system", "python", "packages")},
+        "machine": describe_hardware("cpu"),
         "threads": settings.threads,
         "rounds": settings.rounds,
         "batch_size": settings.batch_size,
@@ -74,7 +73,7 @@ def decoding_differences(study: Study) -> dict[str, Any]:
     """
     settings, rows = study.decoding, {}
     for name in settings.runs:
-        group, run, seed = _parts(name)
+        group, run, seed = run_address(name)
         refuse_adaptive(study.run(group, run).run, name)
         if study.group(group).model.positions == "trained":
             raise ConfigError([f"params.yaml: groups.{group}.model.positions = trained: no longer prefix can be timed"])
@@ -179,8 +178,3 @@ def _speed(cached_s: list[float], recompute_s: list[float]) -> dict[str, Any]:
 def _random_words(model: LanguageModel, batch_size: int, length: int) -> Tensor:
     classes = model.embedding.num_embeddings
     return torch.randint(classes, (batch_size, length), generator=torch.Generator().manual_seed(SEED))
-
-
-def _parts(name: str) -> tuple[str, str, int]:
-    group, run, seed = name.split("/")
-    return group, run, int(seed)

@@ -18,14 +18,13 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import os
 import statistics
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -34,18 +33,17 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
 from depthtime import paths
-from depthtime.config import ContinuousRun, Gradients, Study
+from depthtime.config import Gradients, Study
 from depthtime.data.batching import IGNORED
 from depthtime.data.dataset import load_dataset
-from depthtime.errors import ConfigError
-from depthtime.generate.stored import load_stored
+from depthtime.generate.stored import load_continuous
 from depthtime.integrate.counting import Cost
 from depthtime.integrate.fixed import Solution, VectorField
 from depthtime.integrate.reversible import COUPLING, coupled_steps
 from depthtime.integrate.solve import solve
 from depthtime.models.continuous import ContinuousDepth
 from depthtime.models.language_model import LanguageModel
-from depthtime.provenance import describe_machine
+from depthtime.provenance import describe_hardware
 from depthtime.records import write_json
 
 Rows = dict[str, dict[str, dict[str, Any]]]  # by method, then steps_N
@@ -117,13 +115,11 @@ def measure_gradients(study: Study, on_step: Callable[[int, int], None] = lambda
 
     rows = gradient_errors(problem, settings, tick)
     times = gradient_times(problem, settings, tick)
-    machine = describe_machine("cpu")
     windows, positions = problem.targets.shape
     record: dict[str, Any] = {
         "schema": 1,
         "run": settings.run,
-        "machine": {key: machine[key] for key in ("cpu", "device", "system", "python", "packages")}
-        | {"threads_available": os.cpu_count()},
+        "machine": describe_hardware("cpu"),
         "threads": settings.threads,
         "rounds": settings.rounds,
         "coupling": COUPLING,
@@ -139,14 +135,10 @@ def measure_gradients(study: Study, on_step: Callable[[int, int], None] = lambda
 def load_problem(study: Study) -> Problem:
     """The trained weights of `gradients.run` on the CPU, with the first training windows as the batch; sets threads.
 
-    Raises: ConfigError for a run of another model than `continuous`; RecordError or DataError as `load_stored`.
+    Raises: as `load_continuous`.
     """
     settings = study.gradients
-    group, run, seed = settings.run.split("/")
-    config = study.run(group, run)
-    if not isinstance(config.run, ContinuousRun):
-        raise ConfigError([f"params.yaml: gradients.run = {settings.run!r}: expected a run of `model: continuous`"])
-    model, _ = load_stored(study, group, run, int(seed))
+    model, config = load_continuous(study, settings.run, "gradients.run")
     torch.set_num_threads(settings.threads)
     train = load_dataset(study, config.group.data).train
     words, targets = train.take(np.arange(settings.batch_size) % len(train))
@@ -156,9 +148,7 @@ def load_problem(study: Study) -> Problem:
 def make_problem(model: LanguageModel, words: Tensor, targets: Tensor) -> Problem:
     """The solve of a continuous model on word ids (B, N) whose next words are `targets` (B, N)."""
     y0 = model.embedding(words) + model.position_table[: words.shape[1]]
-    core = model.core
-    assert isinstance(core, ContinuousDepth)
-    return Problem(core, model.head, y0.detach(), targets)
+    return Problem(cast(ContinuousDepth, model.core), model.head, y0.detach(), targets)
 
 
 def gradient_errors(problem: Problem, settings: Gradients, tick: Callable[[], None] = lambda: None) -> Rows:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import islice
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from depthtime import paths
-from depthtime.config import ContinuousRun, SolverSwap, Study
+from depthtime.config import SolverSwap, Study
 from depthtime.data.batching import IGNORED, Windows
 from depthtime.data.dataset import load_dataset
-from depthtime.errors import ConfigError, SolveError
+from depthtime.errors import SolveError
 from depthtime.evaluate.network import score_network
-from depthtime.generate.stored import load_stored
+from depthtime.generate.stored import load_continuous
 from depthtime.integrate.fixed import Solution
 from depthtime.integrate.solve import solve
 from depthtime.integrate.tableaus import ADAPTIVE, TABLEAUS
@@ -113,20 +113,17 @@ def solver_swap_record(study: Study, on_step: Callable[[int, int], None] = lambd
     Returns:  perplexity and perplexity_ratio (to the trained setting), by name; solvers: one row each, with mean,
               smallest and largest number of block evaluations a batch; leak: see `leaks_of`, for the trained setting
               and all adaptive ones. What a solver could not finish is null, with its status in `solvers`.
-    Raises:   ConfigError for a run of another model than `continuous`; RecordError or DataError as `load_stored`.
+    Raises:   as `load_continuous`.
     """
     settings = study.solver_swap
-    group, run, seed = settings.run.split("/")
-    config = study.run(group, run)
-    if not isinstance(config.run, ContinuousRun):
-        raise ConfigError([f"params.yaml: solver_swap.run = {settings.run!r}: expected a run of `model: continuous`"])
-    model, _ = load_stored(study, group, run, int(seed))
+    model, config = load_continuous(study, settings.run, "solver_swap.run")
     torch.set_num_threads(settings.threads)
     valid = load_dataset(study, config.group.data).valid
     windows = dataclasses.replace(
         valid, starts=valid.starts[: settings.windows], first_scored=valid.first_scored[: settings.windows]
     )
-    trained = Setting(config.run.solver, config.run.num_steps)
+    core = cast(ContinuousDepth, model.core)
+    trained = Setting(core.tableau.name, core.num_steps)
     results = measure_model(model, windows, trained, settings, on_step)
     return {"schema": 1, "run": settings.run, "threads": settings.threads, **results}
 

@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from torchdiffeq import odeint
 
 from depthtime import paths
-from depthtime.config import Study, load_params
+from depthtime.config import ContinuousRun, ModelSizes, Study, load_params
+from depthtime.errors import ConfigError
 from depthtime.integrate.fixed import Solution
+from depthtime.integrate.tableaus import RK4
 from depthtime.measure.contestant import Contestant
 from depthtime.measure.profile import profile
 from depthtime.models.block import PostNormBlock
@@ -52,11 +54,12 @@ class TorchdiffeqDepth(ContinuousDepth):
 
 
 def measure_speed(study: Study) -> dict[str, Any]:
-    """Ratios of the continuous run `bench.speed`, whose model must be rk4 with the source's field.
+    """Ratios of the continuous run `bench.speed`, on the CPU.
 
     Returns: medians over rounds: `step_over_parts` (step over evaluations x block step + head step),
     `step_over_torchdiffeq`, `share_of_peak` (operations a second over those of a large matrix product) for the fused
     step, the same with `plain_` before for the plain one, `discrete_...`, and quartiles under `spread`.
+    Raises: ConfigError for a run of another model, or another solver than rk4, which has no twin in torchdiffeq.
     """
     torch.set_num_threads(1)
     goes, flops, nfe = _contestants(study)
@@ -65,7 +68,7 @@ def measure_speed(study: Study) -> dict[str, Any]:
         seconds = {name: _second(go) for name, go in goes.items()}
         if number >= study.bench.warmup_steps:
             rounds.append(seconds)
-    ratios = [_ratios(seconds, flops, nfe) for seconds in rounds]
+    ratios = [ratios_of(seconds, flops, nfe) for seconds in rounds]
     quartiles = {name: statistics.quantiles([r[name] for r in ratios], n=4, method="inclusive") for name in ratios[0]}
     return {
         "run": study.bench.speed,
@@ -84,17 +87,19 @@ def measure_speed(study: Study) -> dict[str, Any]:
 def _contestants(study: Study) -> tuple[dict[str, Callable[[], object]], dict[str, float], int]:
     """What is timed, by name; operations of one go; block evaluations of a step."""
     config = study.run(*study.bench.speed.split("/"))
-    discrete = Contestant(study.run(*study.bench.runs[0].split("/")), study)
-    plain = Contestant(config, study)
-    depth = plain.model.core
-    assert isinstance(depth, ContinuousDepth)
-    steps = (depth.tableau, depth.num_steps, depth.t0, depth.t1)
+    run, sizes = config.run, config.group.model
+    if not isinstance(run, ContinuousRun) or run.solver != "rk4":
+        name = study.bench.speed
+        raise ConfigError([f"params.yaml: bench.speed = {name!r}: expected `model: continuous`, solver rk4"])
+    steps = (RK4, run.num_steps, run.t0, run.t1)
+    block = _block(sizes)
+    plain = Contestant(config, study, ContinuousDepth(block, *steps), "cpu")
     models = {
         "plain": plain,
-        "fused": Contestant(config, study, FusedContinuousDepth(_block(config.group.model), *steps)),
-        "torchdiffeq": Contestant(config, study, TorchdiffeqDepth(_block(config.group.model), *steps)),
-        "head": Contestant(config, study, NoDepth()),
-        "discrete": discrete,
+        "fused": Contestant(config, study, FusedContinuousDepth(_block(sizes), *steps), "cpu"),
+        "torchdiffeq": Contestant(config, study, TorchdiffeqDepth(_block(sizes), *steps), "cpu"),
+        "head": Contestant(config, study, NoDepth(), "cpu"),
+        "discrete": Contestant(study.run(*study.bench.runs[0].split("/")), study, device="cpu"),
     }
     tokens = plain.inputs.numel()
     size = study.bench.peak_size
@@ -103,17 +108,18 @@ def _contestants(study: Study) -> tuple[dict[str, Callable[[], object]], dict[st
         name: 3.0 * tokens * models[name].model.flops_per_token(plain.inputs.shape[1]) for name in ("plain", "discrete")
     }
     flops |= {"fused": flops["plain"], "torchdiffeq": flops["plain"], "peak": 2.0 * size**3}
-    state = torch.randn(*plain.inputs.shape, config.group.model.width)
+    state = torch.randn(*plain.inputs.shape, sizes.width)
     goes: dict[str, Callable[[], object]] = {name: model.train_step for name, model in models.items()}
-    goes |= {"block": lambda: _block_step(depth.block, state), "peak": lambda: torch.mm(one, one)}
+    goes |= {"block": lambda: _block_step(block, state), "peak": lambda: torch.mm(one, one)}
     return goes, flops, plain.counts()["nfe_forward"]
 
 
-def _block(sizes: Any) -> PostNormBlock:
+def _block(sizes: ModelSizes) -> PostNormBlock:
     return PostNormBlock(sizes.width, sizes.heads, sizes.ff_width)
 
 
-def _ratios(seconds: dict[str, float], flops: dict[str, float], nfe: int) -> dict[str, float]:
+def ratios_of(seconds: dict[str, float], flops: dict[str, float], nfe: int) -> dict[str, float]:
+    """The ratios of one round, from seconds and operations by contestant and block evaluations a step."""
     parts = nfe * seconds["block"] + seconds["head"]
     rate = {name: flops[name] / seconds[name] for name in flops}
     found = {}
@@ -181,4 +187,4 @@ def _steps(root: Path, name: str, threads: int, times: int) -> None:
 def _in_this_process(root: Path, name: str) -> Contestant:
     os.chdir(root)
     study = load_params()
-    return Contestant(study.run(*name.split("/")), study)
+    return Contestant(study.run(*name.split("/")), study, device="cpu")

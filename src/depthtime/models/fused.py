@@ -65,10 +65,9 @@ def fused_solve(
     num_steps: int,
     t0: float,
     t1: float,
-    residual: bool = False,
     pool: Pool | None = None,
 ) -> Solution:
-    """Integrate dy/dt = Block(y), or Block(y) - y when `residual`, from t0 to t1 in equal steps.
+    """Integrate dy/dt = Block(y) from t0 to t1 in equal steps.
 
     Args:     y0: state (B, N, D).  pool: memory of earlier solves, to use again.
     Returns:  what `solve_fixed` returns. Under autocast, and for other types than float32 and float64, it is that.
@@ -76,9 +75,8 @@ def fused_solve(
     if num_steps < 1:
         raise SolveError(f"num_steps = {num_steps}, expected at least 1")
     if torch.is_autocast_enabled(y0.device.type) or y0.dtype not in {torch.float32, torch.float64}:
-        plain = (lambda t, y: block(y) - y) if residual else (lambda t, y: block(y))
-        return solve_fixed(plain, y0, tableau=tableau, num_steps=num_steps, t0=t0, t1=t1)
-    scheme = _Scheme(tableau, num_steps, (t1 - t0) / num_steps, block.attention.heads, block.norm1.eps, residual)
+        return solve_fixed(lambda t, y: block(y), y0, tableau=tableau, num_steps=num_steps, t0=t0, t1=t1)
+    scheme = _Scheme(tableau, num_steps, (t1 - t0) / num_steps, block.attention.heads, block.norm1.eps)
     layers = (block.attention.qkv, block.attention.out, block.norm1, block.ff_in, block.ff_out, block.norm2)
     weights = [t for layer in layers for t in (layer.weight, layer.bias)]
     keeps = torch.is_grad_enabled() and any(t.requires_grad for t in (y0, *weights))
@@ -96,7 +94,6 @@ class _Scheme:
     h: float
     heads: int
     eps: float
-    residual: bool
 
 
 class Pool:
@@ -237,7 +234,7 @@ class _Solver:
             _gelu(*part)
         torch.add(at.a, b_ff, out=at.sum2).addmm_(at.gelu, w_ff.t())
         slope, *at.moments2 = aten.native_layer_norm(at.sum2, width, gain2, shift2, eps)
-        return slope.sub_(at.y) if self.scheme.residual else slope
+        return slope
 
     def backward(self, y1_bar: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Cotangent (B, N, D) at t1 -> cotangent at t0 and gradients of the weights, in their order."""
@@ -281,8 +278,7 @@ class _Solver:
         tape.k_bar.baddbmm_(tape.scores_bar_t, at.q, beta=0, alpha=scale)
         tape.qkv_bar.view(tape.heads_bar.shape).copy_(tape.heads_bar)
         self.add_linear(of_qkv, at.y, tape.qkv_bar)
-        y_bar = torch.addmm(sum1_bar, tape.qkv_bar, w_qkv)
-        return y_bar.sub_(slope_bar) if self.scheme.residual else y_bar
+        return torch.addmm(sum1_bar, tape.qkv_bar, w_qkv)
 
     def add_linear(self, sums: tuple[Tensor, Tensor], x: Tensor, x_bar: Tensor) -> None:
         """Add a linear layer's gradients, from its input (M, in) and the cotangent of its output (M, out)."""

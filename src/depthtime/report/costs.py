@@ -90,7 +90,7 @@ def cost(sources: Sources) -> Table:
         f"{sources.study.bench.runs[0]} at the same threads.{published_note(sources)}"
     )
     groups = list(dict.fromkeys(name.partition("/")[0] for name in sources.study.bench.runs))
-    return Table(numbers, words, caption, [paths.bench_record(), *files(sources, groups)])
+    return Table(numbers, words, caption, [paths.measured("bench"), *files(sources, groups)])
 
 
 def _ms(seconds: float | None, digits: int = 1) -> str:

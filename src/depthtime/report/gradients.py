@@ -13,7 +13,6 @@ from depthtime import paths
 from depthtime.report import wording as say
 from depthtime.report.drawing import DARK, GREY, new_figure, style_colors
 from depthtime.report.frame import Row, Table
-from depthtime.report.solver_swap import small
 from depthtime.report.sources import Sources
 
 SEEDS = "none: one trained model, one batch"
@@ -52,9 +51,9 @@ def gradients(sources: Sources) -> Table:
             {
                 "gradient": row["method"],
                 "steps": str(row["steps"]),
-                "error, float32": small(row["relative_error"]),
-                "error of the method, float64": small(row["relative_error_float64"]),
-                "from plain scheme": small(row["scheme_difference"]),
+                "error, float32": say.small(row["relative_error"]),
+                "error of the method, float64": say.small(row["relative_error_float64"]),
+                "from plain scheme": say.small(row["scheme_difference"]),
                 "saved MiB": say.number(row["peak_saved_mib"]),
                 "ms, median [quartiles]": _quartiles(row),
                 "time over direct": say.number(row["time_ratio"], 2),
@@ -170,14 +169,14 @@ def _finding(record: Row) -> str:
     steps = record["steps"]
     n, last = 4 if 4 in steps else steps[0], steps[-1]
     errors = [
-        f"{method} {small(record[method][f'steps_{n}']['relative_error'])}"
+        f"{method} {say.small(record[method][f'steps_{n}']['relative_error'])}"
         for method in ("adjoint", "reversible")
         if method in record
     ]
     parts = [f"Error with {_steps(n)}: {', '.join(errors)}"] if errors else []
     if "direct" in record and "reversible" in record:
         ours, theirs = (record[method][f"steps_{last}"]["peak_saved_bytes"] for method in ("reversible", "direct"))
-        parts.append(f"memory with {_steps(last)}: reversible {small(100 * ours / theirs)} % of direct")
+        parts.append(f"memory with {_steps(last)}: reversible {say.small(100 * ours / theirs)} % of direct")
     return "; ".join(parts) or "Gradients by method"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from depthtime.report import wording as say
-from depthtime.report.solver_swap import small
 from depthtime.report.sources import Sources
 
 
@@ -24,8 +23,8 @@ def _decoding(sources: Sources) -> dict[str, str]:
     for name in sources.study.decoding.runs:
         run = name.split("/")[1]
         row = sources.measured["decoding"][run]
-        found[f"decoding.{run}.difference"] = f"{row['max_logit_difference']:.0e}"
-        found[f"decoding.{run}.difference_float32"] = f"{row['max_logit_difference_float32']:.0e}"
+        found[f"decoding.{run}.difference"] = say.small(row["max_logit_difference"])
+        found[f"decoding.{run}.difference_float32"] = say.small(row["max_logit_difference_float32"])
         for key in ("speed", "speed_batch"):
             found[f"decoding.{run}.{key}.texts"] = str(row[key]["texts"])
             for prefix in sources.study.decoding.prefixes:
@@ -43,7 +42,7 @@ def _gradients(record: dict[str, Any]) -> dict[str, str]:
         found[f"gradients.{method}.memory_ratio"] = say.NONE if ratio is None else say.number(ratio, 1)
         for steps in record["steps"]:
             cell = cells[f"steps_{steps}"]
-            found[f"gradients.{method}.{steps}.error"] = small(cell["relative_error"])
+            found[f"gradients.{method}.{steps}.error"] = say.small(cell["relative_error"])
             found[f"gradients.{method}.{steps}.memory_mib"] = say.number(cell["peak_saved_bytes"] / 2**20, 0)
     return found
 
@@ -55,7 +54,7 @@ def _solver_swap(record: dict[str, Any]) -> dict[str, str]:
         found[f"solver_swap.{name}.change"] = text
     for name, leak in record["leak"].items():
         for what in ("later_words", "other_sentences"):
-            found[f"solver_swap.{name}.{what}"] = say.NONE if leak[what] is None else small(leak[what])
+            found[f"solver_swap.{name}.{what}"] = say.small(leak[what])
     return found
 
 

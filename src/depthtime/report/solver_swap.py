@@ -68,7 +68,7 @@ def leaks(sources: Sources) -> Table:
         numbers.append({**setting, **leak, "leak_batches": record["leak_batches"], "seeds": SEEDS, "equal": EQUAL})
         cells = {"solver": row["solver"], "steps or tolerance": _setting(row)}
         for key, what in LEAKS.items():
-            cells |= {f"{what}: logit": small(leak[key]), f"{what}: nats": small(leak[f"{key}_nll"])}
+            cells |= {f"{what}: logit": say.small(leak[key]), f"{what}: nats": say.small(leak[f"{key}_nll"])}
         words.append({**cells, "seeds": SEEDS, "held equal": EQUAL})
     shifts = [abs(leak[f"{key}_percent"] or 0) for leak in record["leak"].values() for key in LEAKS]
     caption = (
@@ -78,7 +78,7 @@ def leaks(sources: Sources) -> Table:
         "words); in a sentence when all others of its batch are replaced (other sentences) or taken away (alone; with "
         f"fixed steps, rounding of another batch size). {record['leak_batches']} batches of {record['batch_size']} "
         "windows. Perplexity moves "
-        f"by at most {small(max(shifts))} %."
+        f"by at most {say.small(max(shifts))} %."
     )
     return Table(numbers, words, caption, [paths.measured("solver_swap")])
 
@@ -151,32 +151,23 @@ def _draw_leaks(axes: Axes, record: Row, looks: dict[str, Row]) -> None:
     axes.set_xlabel("tolerance, rtol = atol (log scale)")
     axes.set_ylabel("largest change of a logit (log scale)")
     fixed = record["leak"][record["trained_with"]]
-    zero = {key: "exactly 0" if fixed[key] == 0 else small(fixed[key]) for key in ("later_words", "other_sentences")}
+    names = ("later_words", "other_sentences")
+    zero = {key: "exactly 0" if fixed[key] == 0 else say.small(fixed[key]) for key in names}
     note = f"fixed steps, {_name(record['trained_with'])}:\nlater words {zero['later_words']},"
     note = f"{note}\nother sentences {zero['other_sentences']}"
     axes.text(0.98, 0.04, note, transform=axes.transAxes, ha="right", va="bottom", size=9, color=DARK)
     by_tolerance = {t: [row["later_words"] for row in rows if row["tolerance"] == t] for t in tolerances}
     known = {t: max(found) for t, values in by_tolerance.items() if (found := [v for v in values if v is not None])}
     ends = dict.fromkeys([max(known, key=lambda t: known[t]), min(known)]) if known else {}
-    said = ", ".join(f"{small(known[t])} at {_power(t)}" for t in ends)
+    said = ", ".join(f"{say.small(known[t])} at {_power(t)}" for t in ends)
     finding = f"Leak: up to {said}" if said else NOTHING
     title(axes, finding, "Largest change of a logit when words that must not matter are replaced")
-
-
-def small(value: float | None) -> str:
-    """`0.12`, `2.3e-5`, `0` (exactly), a dash where there is no value: two significant digits."""
-    if value is None or value == 0:
-        return say.NONE if value is None else "0"
-    if 1e-2 <= abs(value) < 1e3:
-        return f"{value:.2g}".replace("-", say.MINUS)
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa.replace('-', say.MINUS)}e{int(exponent)}"
 
 
 def _power(value: float | None) -> str:
     """`1e-3`; what is no power of ten as `small` words it."""
     mantissa, exponent = f"{value or 0:.6e}".split("e")
-    return f"1e{int(exponent)}" if float(mantissa) == 1 else small(value)
+    return f"1e{int(exponent)}" if float(mantissa) == 1 else say.small(value)
 
 
 def _setting(row: Row) -> str:

@@ -90,13 +90,13 @@ def load_sources(study: Study) -> Sources:
     """
     analyses = {group: _analysis(study, group) for group in study.groups}
     references = {dataset: _references(dataset) for dataset in study.datasets}
-    bench = read_json(paths.bench_record())
+    bench = read_json(paths.measured("bench"))
     wanted = {(run, threads) for run in study.bench.runs for threads in study.bench.threads}
     wanted |= {(run, 1) for run in study.bench.frontier}
     measured = {(row["run"], row["threads"]) for row in bench["rows"]}
     if not wanted <= measured:
         raise RecordError(
-            f"{paths.bench_record()}: has no times for {sorted(wanted - measured)}; make it again: `snakemake bench`"
+            f"{paths.measured('bench')}: has no times for {sorted(wanted - measured)}; make it again: `snakemake bench`"
         )
     records = {name: read_json(paths.measured(name)) for name in MEASURES}
     return Sources(study, load_published(study), analyses, references, bench, records)

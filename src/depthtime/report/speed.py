@@ -66,7 +66,7 @@ def speed(sources: Sources) -> Table:
         f"{say.number(record['flops']['peak'] / record['median_s']['peak'] / 1e9, 0)} GFLOP/s; operations of a step "
         "are three forward passes. Fused and plain compute the same gradients to rounding."
     )
-    return Table(numbers, words, caption, [paths.bench_record()])
+    return Table(numbers, words, caption, [paths.measured("bench")])
 
 
 def speed_profile(sources: Sources) -> Table:
@@ -94,7 +94,7 @@ def speed_profile(sources: Sources) -> Table:
         "operation under torch's profiler, and that share of the median step. The matrix products alone would take "
         f"{say.number(floor, 0)} ms at the peak; what lies beyond them is what keeps a step from it."
     )
-    return Table(numbers, words, caption, [paths.bench_record()])
+    return Table(numbers, words, caption, [paths.measured("bench")])
 
 
 def speed_figure(sources: Sources) -> Figure:

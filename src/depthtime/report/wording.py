@@ -26,6 +26,16 @@ def number(value: float | None, digits: int = 1, sign: bool = False) -> str:
     return text.lstrip("+-") if is_zero else text.replace("-", MINUS)
 
 
+def small(value: float | None) -> str:
+    """`0.12`, `2.3e-5`, `0` (exactly), a dash where there is no value: two significant digits."""
+    if value is None or value == 0:
+        return NONE if value is None else "0"
+    if 1e-2 <= abs(value) < 1e3:
+        return f"{value:.2g}".replace("-", MINUS)
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa.replace('-', MINUS)}e{int(exponent)}"
+
+
 def interval(entry: dict[str, Any], digits: int = 1, sign: bool = False) -> str:
     """`mean [low, high]`; only the mean with one seed; the diverged seeds where there is no mean."""
     if entry["mean"] is None:

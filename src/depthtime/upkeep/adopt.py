@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from graphlib import TopologicalSorter
 from multiprocessing import get_context
@@ -45,7 +45,8 @@ def adopt(study: Study, on_stage: Callable[[int, int], None] = lambda done, tota
     refused: dict[str, str] = {}
     try:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-            checks = {address: _Check(study, fresh, stages[address], pool) for address in own}
+            long_first = sorted(own, key=lambda address: address not in MEASURES)  # or the pool ends with one at work
+            checks = {address: _Check(study, fresh, stages[address], pool) for address in long_first}
             for number, address in enumerate(stale, start=1):
                 above = [up for up in stages.upstream(stages[address]) if up in refused]
                 try:
@@ -117,9 +118,9 @@ def _check_outputs(fresh: Freshness, stage: Stage, *, only_code_moved: bool) -> 
     for dep in stage.deps:
         if not dep.startswith("src/") and fresh.digest(dep) != entry.deps.get(dep):
             raise AdoptError(f"{dep} changed since the run; `snakemake` runs it again")
-    if not stage.address.startswith("train_"):  # a training record names its own configuration
-        for line in fresh.moved_parameters(stage, entry):
-            raise AdoptError(f"{line}; `snakemake` measures again")
+    names_its_own = stage.address.startswith("train_")  # its record holds the configuration it was made with
+    if not names_its_own and (line := next(fresh.moved_parameters(stage, entry), None)):
+        raise AdoptError(f"{line}; `snakemake` measures again")
 
 
 def check_training(study: Study, group: str, run: str, seed: int) -> None:
@@ -178,7 +179,7 @@ def _check_bench(study: Study) -> None:
     """Times stand as measured; what they belong to must be what the present code builds."""
     from depthtime.measure.bench import bench_counts
 
-    rows = read_json(paths.bench_record())["rows"]
+    rows = read_json(paths.measured("bench"))["rows"]
     now = bench_counts(study)
     was = [{key: row.get(key) for key in new} for row, new in zip(rows, now, strict=False)]
     if change := next(differences(was, now), None):
@@ -211,18 +212,30 @@ def check_measured(study: Study, name: str) -> None:
         now = decoding_differences(study.model_copy(update={"decoding": less}))
         for row in now.values():
             del row["splits"]
-    for key, was, found in _shared_numbers(read_json(paths.measured(name)), now):
-        if max(abs(was), abs(found)) > ROUNDING and not math.isclose(was, found, rel_tol=RELATIVE):
-            raise AdoptError(f"{key} is {found}, the record has {was}; run `snakemake {name}`")
+    was = _only(_by_name(read_json(paths.measured(name))), _by_name(now))
+    if change := next(differences(was, _by_name(now), same=_same), None):
+        raise AdoptError(f"{change}; run `snakemake {name}`")
 
 
-def _shared_numbers(was: Any, now: Any, at: str = "") -> Iterator[tuple[str, float, float]]:
-    """Numbers under the same keys of two records."""
+def _by_name(node: Any) -> Any:
+    """Plain data with lists of named rows as mappings, so that parts of two lists can be held together."""
+    if isinstance(node, list) and node and all(isinstance(row, dict) and "name" in row for row in node):
+        node = {row["name"]: row for row in node}
+    return {key: _by_name(value) for key, value in node.items()} if isinstance(node, dict) else node
+
+
+def _only(was: Any, now: Any) -> Any:
+    """The part of a record that was measured again."""
     if isinstance(was, dict) and isinstance(now, dict):
-        for key in was.keys() & now.keys():
-            yield from _shared_numbers(was[key], now[key], f"{at}.{key}" if at else key)
-    elif isinstance(was, int | float) and isinstance(now, int | float):
-        yield at, was, now
+        return {key: _only(was[key], now[key]) for key in now if key in was}
+    return was
+
+
+def _same(was: Any, now: Any) -> bool:
+    """Numbers that agree to RELATIVE, or are both below ROUNDING; anything else that is equal."""
+    if isinstance(was, int | float) and isinstance(now, int | float):
+        return max(abs(was), abs(now)) <= ROUNDING or math.isclose(was, now, rel_tol=RELATIVE)
+    return bool(was == now)
 
 
 def _compare(name: str, was: dict[str, Any], now: dict[str, Any]) -> None:

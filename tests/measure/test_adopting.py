@@ -1,0 +1,73 @@
+"""Measurements are adopted when a part of them comes out again, and refused where a number moved."""
+
+import pytest
+import torch
+
+from depthtime import paths
+from depthtime.config import load_params
+from depthtime.errors import AdoptError
+from depthtime.measure.decoding import measure_decoding
+from depthtime.measure.gradients import measure_gradients
+from depthtime.measure.solver_swap import measure_solver_swap
+from depthtime.models.block import PostNormBlock
+from depthtime.models.cache import KeyValues
+from depthtime.records import read_json, write_json
+from depthtime.upkeep.adopt import check_measured
+
+MEASURE = {"gradients": measure_gradients, "solver_swap": measure_solver_swap, "decoding": measure_decoding}
+
+
+@pytest.fixture
+def params(study, monkeypatch):
+    """The small study, finished, with what measures run in it."""
+    monkeypatch.chdir(study.folder)
+    params = load_params()
+    for measure in MEASURE.values():
+        measure(params)
+    return params
+
+
+@pytest.mark.parametrize("name", MEASURE)
+def test_what_comes_out_again_is_adopted(params, name):
+    check_measured(params, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("gradients", r"adjoint.steps_1.relative_error"), ("solver_swap", r"perplexity.rk4_1: \d+")],
+)
+def test_a_changed_formula_is_refused(params, name, said, monkeypatch):
+    plain = PostNormBlock.forward
+    monkeypatch.setattr(PostNormBlock, "forward", lambda *args: 1.01 * plain(*args))
+    with pytest.raises(AdoptError, match=said):
+        check_measured(params, name)
+
+
+def test_a_cache_that_forgets_is_refused(params, monkeypatch):
+    plain = KeyValues.extend
+
+    def forgets(self, keys, values):
+        all_keys, all_values = plain(self, keys, values)
+        return all_keys, torch.zeros_like(all_values)
+
+    monkeypatch.setattr(KeyValues, "extend", forgets)
+    with pytest.raises(AdoptError, match="max_logit_difference"):
+        check_measured(params, "decoding")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("gradients", lambda record: record["direct"]["steps_2"].update(nfe_forward=9)),
+        ("gradients", lambda record: record["adjoint"]["steps_1"].update(peak_saved_bytes=1)),
+        ("solver_swap", lambda record: record["solvers"][0].update(nfe=17.0)),
+        ("solver_swap", lambda record: record["solvers"][0].update(perplexity=None)),
+        ("decoding", lambda record: record["ode"].update(positions=1)),
+    ],
+)
+def test_counts_in_lists_and_missing_values_count_too(params, name, change):
+    record = read_json(paths.measured(name))
+    change(record)
+    write_json(paths.measured(name), record)
+    with pytest.raises(AdoptError, match=f"run `snakemake {name}`"):
+        check_measured(params, name)
