@@ -128,7 +128,8 @@ def test_a_diverged_seed_is_seen_in_every_table_that_rests_on_it(study):
 def test_the_chosen_learning_rate_is_marked_and_one_seed_says_so(study):
     write_tables(study)
     chosen = [row["candidate"] for row in rows("tuning") if row["chosen"] == "True"]
-    assert chosen == ["discrete_high", "ode_high"]
+    models = ["discrete", "ode", "one_block", "shared", "difference", "prenorm"]
+    assert chosen == [f"{name}_high" for name in models]
     assert "n = 1" in text("tuning")
     assert all(row["best_low"] == "" for row in rows("tuning"))
 
@@ -137,6 +138,23 @@ def test_a_study_without_tuning_has_an_empty_table_that_says_so(study):
     groups = {name: row for name, row in study.groups.items() if row.select is None and not row.against}
     write_tables(study.model_copy(update={"groups": groups}))
     assert "no rows" in text("tuning")
+    assert "no rows" in text("controls")
+
+
+def test_controls_are_held_against_both_runs_of_the_pair_by_seed(study):
+    write_tables(study)
+    table = {(row["group"], row["run"]): row for row in rows("controls")}
+    seeds = study.groups["controls"].seeds
+    for group, run in (("controls", "shared"), ("ablations", "euler_4")):
+        for baseline in ("discrete", "ode"):
+            ours, theirs = (
+                [read_json(paths.record(g, r, seed))["final"]["perplexity"] for seed in seeds]
+                for g, r in ((group, run), ("tuned", baseline))
+            )
+            mean = sum(100 * (a / b - 1) for a, b in zip(ours, theirs, strict=True)) / len(seeds)
+            assert float(table[group, run][f"tuned_{baseline}_gap_mean"]) == pytest.approx(mean, rel=1e-6)
+    assert "parameters" in table["controls", "shared"]["equal"]
+    assert "parameters, recipe" in table["controls", "one_block"]["equal"]
 
 
 def test_an_analysis_of_other_seeds_is_refused(study):

@@ -11,6 +11,7 @@ from depthtime import paths
 from depthtime.config import Study
 from depthtime.records import write_bytes
 from depthtime.report.comparisons import difference, perplexity_by_step, summary, variants
+from depthtime.report.controls import controls
 from depthtime.report.costs import cost, references, tuning
 from depthtime.report.decoding import decoding
 from depthtime.report.frame import Table, csv, markdown
@@ -25,6 +26,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "summary": summary,
     "perplexity_by_step": perplexity_by_step,
     "difference": difference,
+    "controls": controls,
     "gradients": gradients,
     "gradient_methods": gradient_methods,
     "solver_swap": solver_swap,

@@ -1,0 +1,114 @@
+"""Quality against cost: every run of the fair comparison by block evaluations, training step and forward pass."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+
+from depthtime.report import wording as say
+from depthtime.report.controls import frontier_points
+from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_panels, style_colors, title
+from depthtime.report.sources import Sources
+
+DODGE = 1.06  # factor between runs of (nearly) equal cost, which would lie on each other
+PANELS = {
+    "nfe_forward": "block evaluations (log scale)",
+    "step_ms": "ms a training step (log scale)",
+    "forward_ms": "ms a forward pass (log scale)",
+}
+
+
+def frontier(sources: Sources) -> Figure:
+    """Perplexity at the last step over three costs; filled marks rest on several seeds, hollow ones on one.
+
+    Runs are numbered by perplexity. The grey line joins those that no other run beats in both respects.
+    """
+    points = frontier_points(sources)
+    timed = {row["run"]: row for row in sources.bench["rows"] if row["threads"] == 1}
+    for point in points:
+        point["step_ms"] = 1000 * timed[point["name"]]["median_step_s"]
+        point["forward_ms"] = 1000 * timed[point["name"]]["median_forward_s"]
+    points = sorted((p for p in points if p["mean"] is not None), key=lambda p: float(p["mean"]))
+    figure, panels = new_panels(11.4, 5.0, len(PANELS))
+    figure.subplots_adjust(left=0.065, right=0.765, top=0.82, bottom=0.13, wspace=0.08)
+    colors = style_colors(len(points))
+    for axes, (key, label) in zip(panels, PANELS.items(), strict=True):
+        _panel(axes, points, colors, key)
+        axes.set_xlabel(label)
+    panels[0].set_ylabel("validation perplexity at the last step")
+    for axes in panels[1:]:
+        axes.tick_params(labelleft=False)
+    labels = [
+        EndLabel(point["mean"], f"{rank}  {point['label']}  {say.number(point['mean'])}", color, True)
+        for rank, (point, color) in enumerate(zip(points, colors, strict=True), start=1)
+    ]
+    end_labels(panels[-1], labels)
+    if points:
+        best = min(points, key=lambda point: point["mean"])
+        finding = f"Lowest perplexity: {best['label']}, {say.number(best['mean'])}"
+        title(
+            panels[0],
+            finding,
+            "One-thread times; bars are 95 % t intervals over seeds; runs of equal cost are drawn side by side",
+        )
+    handles: list[Any] = [
+        Line2D([], [], color=DARK, marker="o", ls="", label="several seeds"),
+        Line2D([], [], color=DARK, marker="o", ls="", mfc="white", label="one seed"),
+        Line2D([], [], color=GREY, lw=1.0, ls=(0, (4, 3)), label="no other run is better in both respects"),
+    ]
+    panels[0].legend(handles=handles, loc="upper left", bbox_to_anchor=(-0.05, -0.13), ncols=3)
+    return figure
+
+
+def _panel(axes: Axes, points: list[dict[str, Any]], colors: list[str], key: str) -> None:
+    values = dodged([point[key] for point in points])
+    drawn_at = {point["name"]: x for point, x in zip(points, values, strict=True)}
+    best = unbeaten(points, key)
+    at = [drawn_at[point["name"]] for point in best]
+    axes.plot(at, [point["mean"] for point in best], color=GREY, lw=1.0, ls=(0, (4, 3)), zorder=2)
+    for rank, (point, x, color) in enumerate(zip(points, values, colors, strict=True), start=1):
+        if point["low"] is not None:
+            axes.plot([x, x], [point["low"], point["high"]], color=color, lw=2, alpha=0.5, zorder=3)
+        fill, ink = (color, "white") if point["low"] is not None else ("white", color)
+        axes.plot([x], [point["mean"]], "o", color=color, mfc=fill, ms=11, zorder=4)
+        axes.annotate(
+            str(rank), (x, point["mean"]), ha="center", va="center_baseline", color=ink, size=7, weight="bold", zorder=5
+        )
+    axes.set_xscale("log")
+    values = values or [1.0]
+    axes.set_xlim(min(values) / 1.5, max(values) * 1.5)
+    ticks = [1, 2, 4, 8, 16, 32, 64] if key == "nfe_forward" else [5, 10, 20, 50, 100, 200, 500, 1000]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def dodged(values: list[float]) -> list[float]:
+    """Values with those that lie within DODGE of each other moved apart, around the middle of their cluster."""
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    clusters: list[list[int]] = []
+    for i in order:
+        if clusters and values[i] < values[clusters[-1][-1]] * DODGE:
+            clusters[-1].append(i)
+        else:
+            clusters.append([i])
+    moved = list(values)
+    for cluster in clusters:
+        middle = math.exp(sum(math.log(values[i]) for i in cluster) / len(cluster))
+        for place, i in enumerate(cluster):
+            moved[i] = middle * DODGE ** (place - (len(cluster) - 1) / 2)
+    return moved
+
+
+def unbeaten(points: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """Points that no other point beats in cost `key` and in perplexity, by ascending cost."""
+    kept: list[dict[str, Any]] = []
+    for point in sorted(points, key=lambda p: (p[key], p["mean"])):
+        if not kept or point["mean"] < kept[-1]["mean"]:
+            kept.append(point)
+    return kept
