@@ -106,3 +106,19 @@ def test_the_names_a_sentence_needs_are_there(study):
     }
     assert {name: known[name] for name in expected} == expected
     assert all(known[f"{group}.crossing"] for group in ("core", "first_appearance", "standard", "tuned"))
+
+
+def test_minutes_of_a_group_come_from_the_step_of_its_own_models(study):
+    before = values(load_sources(study))["core.minutes"]
+    sources = load_sources(study)
+    for row in sources.bench["rows"]:
+        if row["run"] not in {"core/discrete", "core/ode"}:  # other depths and solvers of the same kinds of model
+            row["median_step_s"] *= 100
+    assert values(sources)["core.minutes"] == before
+    assert float(before.replace(",", "")) > 0
+
+
+def test_gaps_to_runs_of_other_groups_are_told_apart(study):
+    found = values(load_sources(study))
+    to_discrete, to_ode = (found[f"controls.prenorm.tuned.{run}.gap.final_percent"] for run in ("discrete", "ode"))
+    assert to_discrete != to_ode

@@ -166,8 +166,9 @@ def test_an_analysis_of_other_seeds_is_refused(study):
 
 def test_a_bench_record_without_a_needed_time_is_refused(study):
     record = read_json(paths.measured("bench"))
-    write_json(paths.measured("bench"), {**record, "rows": record["rows"][:-1]})
-    with pytest.raises(RecordError, match=r"bench.json: has no times for .*core/ode"):
+    others = [row for row in record["rows"] if (row["run"], row["threads"]) != ("core/ode", 2)]
+    write_json(paths.measured("bench"), {**record, "rows": others})
+    with pytest.raises(RecordError, match=r"bench.json: has no times for \[\('core/ode', 2\)\]"):
         write_tables(study)
 
 

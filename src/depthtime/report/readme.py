@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from depthtime.config import Study, suggest
+from depthtime.config import AnyRun, Study, suggest
 from depthtime.errors import ConfigError
 from depthtime.records import write_bytes
 from depthtime.report import wording as say
@@ -66,7 +66,8 @@ def values(sources: Sources) -> dict[str, str]:
             for key in ("final", "best", "test"):
                 found |= _entry(f"{at}.{key}", row[key], say.number, say.interval)
         for index, pair in enumerate(analysis["pairs"]):
-            found |= _pair(f"{group}.{pair['second']}", pair)
+            against = f".{pair['first'].replace('/', '.')}" if "/" in pair["first"] else ""  # a run of another group
+            found |= _pair(f"{group}.{pair['second']}{against}", pair)
             found |= _pair(group, pair) if index == 0 else {}
     for dataset, entries in sources.references.items():
         found |= {f"references.{dataset}.{e['name']}": say.number(e["valid"]["perplexity"]) for e in entries}
@@ -83,21 +84,26 @@ def values(sources: Sources) -> dict[str, str]:
 
 
 def _minutes(sources: Sources) -> dict[str, str]:
-    """Minutes that the trainings of a group take on two cores, one thread each, from the step times of the bench."""
+    """Minutes that the trainings of a group take on two cores, one thread each, where the bench timed its models."""
     study = sources.study
     step_s = {}
     for row in sources.bench["rows"]:
         group, run = row["run"].split("/")
         if row["threads"] == 1:
-            step_s[study.groups[group].runs[run].model] = row["median_step_s"]
+            step_s.setdefault(_model_of(study.groups[group].runs[run]), row["median_step_s"])
     found = {}
     for name, group in study.groups.items():
-        seconds = [step_s.get(run.model) for run in group.runs.values()]
+        seconds = [step_s.get(_model_of(run)) for run in group.runs.values()]
         known = [value for value in seconds if value is not None]
         if len(known) == len(seconds):
             minutes = sum(known) * len(group.seeds) * group.train.max_steps / 60 / 2
             found[f"{name}.minutes"] = say.number(minutes, 0)
     return found
+
+
+def _model_of(run: AnyRun) -> str:
+    """What makes the step of a run take its time: its row without learning rate and kept weights."""
+    return run.model_dump_json(exclude={"learning_rate", "keep_weights"})
 
 
 def _pair(at: str, pair: dict[str, Any]) -> dict[str, str]:
