@@ -15,7 +15,8 @@ from depthtime.report.controls import frontier_points
 from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_panels, style_colors, title
 from depthtime.report.sources import Sources
 
-DODGE = 1.06  # factor between runs of (nearly) equal cost, which would lie on each other
+FAR = 1.5  # times the lowest perplexity: a run above that would flatten all others, and is drawn at the upper edge
+DODGE = 1.09  # factor between runs of (nearly) equal cost, which would lie on each other
 PANELS = {
     "nfe_forward": "block evaluations (log scale)",
     "step_ms": "ms a training step (log scale)",
@@ -26,7 +27,8 @@ PANELS = {
 def frontier(sources: Sources) -> Figure:
     """Perplexity at the last step over three costs; filled marks rest on several seeds, hollow ones on one.
 
-    Runs are numbered by perplexity. The grey line joins those that no other run beats in both respects.
+    Runs are numbered by perplexity. The grey line joins those that no other run beats in both respects. A run far above
+    the others is an arrow at the upper edge.
     """
     points = frontier_points(sources)
     timed = {row["run"]: row for row in sources.bench["rows"] if row["threads"] == 1}
@@ -34,6 +36,9 @@ def frontier(sources: Sources) -> Figure:
         point["step_ms"] = 1000 * timed[point["name"]]["median_step_s"]
         point["forward_ms"] = 1000 * timed[point["name"]]["median_forward_s"]
     points = sorted((p for p in points if p["mean"] is not None), key=lambda p: float(p["mean"]))
+    top = 1.02 * max((p["mean"] for p in points if not _is_far(p, points)), default=1.0)
+    for point in points:
+        point["y"] = min(point["mean"], top)
     figure, panels = new_panels(11.4, 5.0, len(PANELS))
     figure.subplots_adjust(left=0.065, right=0.765, top=0.82, bottom=0.13, wspace=0.08)
     colors = style_colors(len(points))
@@ -44,7 +49,7 @@ def frontier(sources: Sources) -> Figure:
     for axes in panels[1:]:
         axes.tick_params(labelleft=False)
     labels = [
-        EndLabel(point["mean"], f"{rank}  {point['label']}  {say.number(point['mean'])}", color, True)
+        EndLabel(point["y"], f"{rank}  {point['label']}  {say.number(point['mean'])}", color, True)
         for rank, (point, color) in enumerate(zip(points, colors, strict=True), start=1)
     ]
     end_labels(panels[-1], labels)
@@ -54,7 +59,8 @@ def frontier(sources: Sources) -> Figure:
         title(
             panels[0],
             finding,
-            "One-thread times; bars are 95 % t intervals over seeds; runs of equal cost are drawn side by side",
+            "One-thread times; bars are 95 % t intervals over seeds; runs of equal cost are drawn side by side"
+            + ("; arrows: above the axis" if any(_is_far(point, points) for point in points) else ""),
         )
     handles: list[Any] = [
         Line2D([], [], color=DARK, marker="o", ls="", label="several seeds"),
@@ -65,6 +71,10 @@ def frontier(sources: Sources) -> Figure:
     return figure
 
 
+def _is_far(point: dict[str, Any], points: list[dict[str, Any]]) -> bool:
+    return bool(point["mean"] > FAR * points[0]["mean"])
+
+
 def _panel(axes: Axes, points: list[dict[str, Any]], colors: list[str], key: str) -> None:
     values = dodged([point[key] for point in points])
     drawn_at = {point["name"]: x for point, x in zip(points, values, strict=True)}
@@ -72,12 +82,13 @@ def _panel(axes: Axes, points: list[dict[str, Any]], colors: list[str], key: str
     at = [drawn_at[point["name"]] for point in best]
     axes.plot(at, [point["mean"] for point in best], color=GREY, lw=1.0, ls=(0, (4, 3)), zorder=2)
     for rank, (point, x, color) in enumerate(zip(points, values, colors, strict=True), start=1):
-        if point["low"] is not None:
+        is_far = _is_far(point, points)
+        if point["low"] is not None and not is_far:
             axes.plot([x, x], [point["low"], point["high"]], color=color, lw=2, alpha=0.5, zorder=3)
         fill, ink = (color, "white") if point["low"] is not None else ("white", color)
-        axes.plot([x], [point["mean"]], "o", color=color, mfc=fill, ms=11, zorder=4)
+        axes.plot([x], [point["y"]], "^" if is_far else "o", color=color, mfc=fill, ms=14 if is_far else 11, zorder=4)
         axes.annotate(
-            str(rank), (x, point["mean"]), ha="center", va="center_baseline", color=ink, size=7, weight="bold", zorder=5
+            str(rank), (x, point["y"]), ha="center", va="center_baseline", color=ink, size=7, weight="bold", zorder=5
         )
     axes.set_xscale("log")
     values = values or [1.0]
