@@ -27,7 +27,7 @@ def build(folder: Path) -> Study:
     for run in ("discrete", "ode"):
         config = study.run("core", run)
         torch.manual_seed(0)
-        model = build_model(config.run, config.group.model, num_classes=30, max_positions=config.dataset.positions)
+        model = build_model(config.run, config.sizes, num_classes=30, max_positions=config.dataset.positions)
         write_bytes(paths.run_folder("core", run, 1) / "weights.safetensors", dump_weights(model))
     return study
 

@@ -1,6 +1,10 @@
-"""Made-up records of what measures: gradients, solver_swap, decoding, and the speed part of the bench."""
+"""Made-up records of what measures: gradients, solver_swap, decoding, clustering, and the speed part of the bench."""
 
 from __future__ import annotations
+
+from functools import cache
+
+from depthtime.measure.clustering import clustering_record
 
 MIB = 2**20
 COUNTS = {"direct": (4, 0), "checkpointed": (4, 4), "adjoint": (4, 4), "reversible": (8, 8)}  # calls a step
@@ -148,6 +152,17 @@ def decoding_record(study):
             "speed_batch": {**speed, "texts": settings.batch_size},
         }
     return record
+
+
+def short_clustering_record(study):
+    """The measurement itself, with few seeds and a short time: it needs no trained weights."""
+    few = {"seeds": 4, "num_steps": 11, "resamples": 20}
+    return _measured(study.clustering.model_copy(update=few))
+
+
+@cache
+def _measured(settings):
+    return clustering_record(settings)
 
 
 def speed_record(study):

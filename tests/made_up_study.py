@@ -16,7 +16,13 @@ from depthtime.analyse.aggregate import analyse
 from depthtime.analyse.gather import expected_config
 from depthtime.config import RunConfig, Study, load_params
 from depthtime.records import read_json, write_json
-from made_up_measures import decoding_record, gradients_record, solver_swap_record, speed_record
+from made_up_measures import (
+    decoding_record,
+    gradients_record,
+    short_clustering_record,
+    solver_swap_record,
+    speed_record,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 STEPS = (500, 1000, 1500, 2000, 2500, 3000)
@@ -178,9 +184,10 @@ def bench_record(study: Study) -> dict[str, Any]:
 
 
 def measured_records(study: Study) -> dict[str, Any]:
-    """Records of the stages that measure trained weights, by name."""
+    """Records of the stages that only measure, by name."""
     return {
         "gradients": gradients_record(study),
         "solver_swap": solver_swap_record(),
         "decoding": decoding_record(study),
+        "clustering": short_clustering_record(study),
     }

@@ -3,13 +3,28 @@
 import numpy as np
 import torch
 
-from depthtime.config import ContinuousRun, DiscreteRun, ModelSizes, Train
+from depthtime.config import ContinuousRun, DiffEqFormerRun, DiscreteRun, FormSizes, ModelSizes, Train, TransformerRun
 from depthtime.data.batching import Windows
 from depthtime.models.build import build_model
 
 SIZES = ModelSizes(width=16, heads=4, ff_width=24, positions="fixed", embedding_std=1.0)
 DISCRETE = DiscreteRun(model="discrete", layers=3, keep_weights=())
 ODE = ContinuousRun(model="continuous", solver="rk4", num_steps=2, gradient="direct", t0=0.0, t1=1.0, keep_weights=())
+GPT = FormSizes(form="gpt", width=16, heads=4, ff_width=24, dropout=0.0)
+LLAMA = GPT.model_copy(update={"form": "llama"})
+TRANSFORMER = TransformerRun(
+    model="transformer", layers=3, wiring="sequential", step_scale="one", shares_weights=False, keep_weights=()
+)
+DIFFEQFORMER = DiffEqFormerRun(
+    model="diffeqformer",
+    num_steps=3,
+    solver="euler_right",
+    sinusoids=5,
+    depth_features=4,
+    time_scale=1000.0,
+    decays_generators=False,
+    keep_weights=(),
+)
 RECIPE = Train(
     max_steps=20,
     batch_size=4,

@@ -32,6 +32,18 @@ solver_swap:
   max_nfe: 500
   threads: 1
 decoding: {runs: [core/ode/1], splits: 2, batch_size: 2, prefixes: [8], rounds: 3, threads: 1}
+clustering:
+  dimensions: [3]
+  tokens: 6
+  seeds: 3
+  step_size: 0.1
+  num_steps: 4
+  record_every: 2
+  threshold: 0.1
+  tight_threshold: 0.03
+  wide_threshold: 0.3
+  few: 3
+  resamples: 20
 """
 PARAMS = (
     """\

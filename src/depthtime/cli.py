@@ -149,6 +149,15 @@ def decoding() -> None:
         measure_decoding(study, moved)
 
 
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime clustering")
+def clustering() -> None:
+    """Let attention alone move tokens, with weights shared over depth and with others, and count their clusters."""
+    with running_stage("clustering") as study, counting("clustering") as moved:
+        from depthtime.measure.clustering import measure_clustering
+
+        measure_clustering(study, moved)
+
+
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime analyse core")
 def analyse(group: GroupName) -> None:
     """Means, intervals and paired differences over the seeds of a group."""
@@ -275,6 +284,18 @@ def estimate(
 
     paths.enter_root()
     for line in estimate_lines(load_params(), targets or [], cores):
+        print(line)
+
+
+@app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime presets wikitext_small")
+def presets(
+    name: Annotated[str | None, typer.Argument(help="A preset of presets/diffeqformer.yaml. Default: all.")] = None,
+) -> None:
+    """Parameters, memory and operations of the published configurations of DiffEqFormer and its baselines."""
+    from depthtime.upkeep import preset_lines
+
+    paths.enter_root()
+    for line in preset_lines(name):
         print(line)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -124,6 +124,44 @@ class ModelSizes(Part):
             raise ValueError(f"width = {self.width} is odd; sinusoidal positions need pairs")
         return self
 
+    @property
+    def has_learned_positions(self) -> bool:
+        """Whether a model has weights for each position, and so cannot read more of them."""
+        return self.positions == "trained"
+
+
+class FormSizes(Part):
+    """Sizes of pre-norm models in the form of GPT-2 or of Llama. `width` D, `heads` H; `dropout` is a probability."""
+
+    form: Literal["gpt", "llama"]
+    width: Positive
+    heads: Positive
+    ff_width: Positive
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> FormSizes:
+        if self.width % self.heads:
+            raise ValueError(f"heads = {self.heads} does not divide width = {self.width}")
+        if self.form == "llama" and self.width // self.heads % 2:
+            raise ValueError(f"heads of width {self.width // self.heads} are odd; rotary positions need pairs")
+        return self
+
+    @property
+    def has_learned_positions(self) -> bool:
+        """Whether a model has weights for each position, and so cannot read more of them."""
+        return self.form == "gpt"
+
+
+def _kind_of_sizes(value: Any) -> str:
+    has_form = "form" in value if isinstance(value, dict) else isinstance(value, FormSizes)
+    return "form_sizes" if has_form else "model_sizes"
+
+
+Sizes = Annotated[
+    Annotated[ModelSizes, Tag("model_sizes")] | Annotated[FormSizes, Tag("form_sizes")], Discriminator(_kind_of_sizes)
+]
+
 
 class Train(Part):
     """The recipe of a group. Times are in optimiser steps."""
@@ -156,9 +194,13 @@ class Train(Part):
 
 
 class Run(Part):
-    """A row of a group: one model. `learning_rate` replaces the group's; weights of `keep_weights` seeds are stored."""
+    """A row of a group: one model. `learning_rate` and `beta2` (the second of `betas`) replace the group's.
+
+    Weights of `keep_weights` seeds are stored.
+    """
 
     learning_rate: Rate | None = None
+    beta2: Annotated[float, Field(ge=0, lt=1)] | None = None
     keep_weights: tuple[Count, ...]
 
 
@@ -209,8 +251,36 @@ class ContinuousVariantRun(Integrated):
     final_norm: bool
 
 
+class TransformerRun(Run):
+    """A discrete pre-norm transformer. `sizes` replaces the group's, for a baseline with equally many parameters."""
+
+    model: Literal["transformer"]
+    layers: Positive
+    wiring: Literal["sequential", "parallel"]
+    step_scale: Literal["one", "inverse_depth"]
+    shares_weights: bool
+    sizes: FormSizes | None = None
+
+
+class DiffEqFormerRun(Run):
+    """A layer whose weights are generated from depth time, integrated over [0, 1] in `num_steps` equal steps.
+
+    `sinusoids` s and `depth_features` e (0: constant weights) size the generators; `time_scale` multiplies t in the
+    sinusoids; `decays_generators` lets weight decay act on them (the llama form decays everything).
+    """
+
+    model: Literal["diffeqformer"]
+    num_steps: Positive
+    solver: FixedSolver
+    sinusoids: Positive
+    depth_features: Count
+    time_scale: Rate
+    decays_generators: bool
+
+
 AnyRun = Annotated[
-    DiscreteRun | ContinuousRun | FusedRun | SharedRun | ContinuousVariantRun, Field(discriminator="model")
+    DiscreteRun | ContinuousRun | FusedRun | SharedRun | ContinuousVariantRun | TransformerRun | DiffEqFormerRun,
+    Field(discriminator="model"),
 ]
 
 
@@ -229,7 +299,7 @@ class Group(Part):
 
     data: str
     seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
-    model: ModelSizes
+    model: Sizes
     train: Train
     select: Select | None = None
     against: tuple[str, ...] = ()
@@ -240,6 +310,25 @@ class Group(Part):
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds = {list(self.seeds)} repeats a seed")
         return self
+
+    @model_validator(mode="after")
+    def _models_fit_sizes(self) -> Group:
+        if problems := list(misfits(self.model, self.runs)):
+            raise ValueError("; ".join(problems))
+        return self
+
+
+def misfits(sizes: ModelSizes | FormSizes, runs: dict[str, AnyRun]) -> Iterator[str]:
+    """What rows ask for that sizes of their group do not allow."""
+    for name, run in runs.items():
+        if isinstance(run, TransformerRun | DiffEqFormerRun) != isinstance(sizes, FormSizes):
+            needs = "`form`" if isinstance(sizes, ModelSizes) else "`positions`"
+            yield f"runs.{name}: model = {run.model} needs a group whose `model` has {needs}"
+        elif isinstance(run, DiffEqFormerRun) and isinstance(sizes, FormSizes):
+            if sizes.dropout > 0 and run.solver not in {"euler", "euler_right"}:
+                yield f"runs.{name}: solver = {run.solver} has several stages a step; expected dropout = 0"
+            if sizes.form == "llama" and not run.decays_generators:
+                yield f"runs.{name}: decays_generators = false; the llama form decays everything, expected true"
 
 
 class Gradients(Part):
@@ -278,6 +367,22 @@ class Decoding(Part):
     threads: Positive
 
 
+class Clustering(Part):
+    """Tokens moved by attention alone: `seeds` systems of `tokens` tokens in each of `dimensions`, by Euler steps."""
+
+    dimensions: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)]
+    tokens: Annotated[int, Field(ge=2)]
+    seeds: Annotated[int, Field(ge=2)]  # 0, 1, ..., each with its own tokens and matrices
+    step_size: Rate
+    num_steps: Positive
+    record_every: Positive  # in steps
+    threshold: Rate  # distance of neighbours in a cluster; the next two show how much it matters
+    tight_threshold: Rate
+    wide_threshold: Rate
+    few: Positive  # so many components or fewer: collapsed
+    resamples: Positive  # of the bootstrap over seeds
+
+
 class Bench(Part):
     """`runs` on each of `threads`; `frontier` on one thread; `speed`, a continuous run, part by part on one thread."""
 
@@ -299,6 +404,7 @@ class Study(Part):
     gradients: Gradients
     solver_swap: SolverSwap
     decoding: Decoding
+    clustering: Clustering
 
     def group(self, name: str) -> Group:
         """A group by name, or an error that lists the names there are."""
@@ -340,10 +446,19 @@ class RunConfig(Part):
         return self.study.datasets[self.group.data]
 
     @property
+    def sizes(self) -> ModelSizes | FormSizes:
+        """The group's sizes, or the row's where it has its own."""
+        run = self.run
+        return run.sizes if isinstance(run, TransformerRun) and run.sizes is not None else self.group.model
+
+    @property
     def train(self) -> Train:
-        """The group's recipe with the row's learning rate (a selected one is put in by `with_learning_rate`)."""
-        rate = self.run.learning_rate
-        return self.group.train if rate is None else self.group.train.model_copy(update={"learning_rate": rate})
+        """The group's recipe with the row's beta2 and learning rate (`with_learning_rate` puts in a selected one)."""
+        run, recipe = self.run, self.group.train
+        update: dict[str, Any] = {} if run.learning_rate is None else {"learning_rate": run.learning_rate}
+        if run.beta2 is not None:
+            update["betas"] = (recipe.betas[0], run.beta2)
+        return recipe.model_copy(update=update)
 
     def with_learning_rate(self, rate: float) -> RunConfig:
         """The same run with another learning rate, as a selection stage chose it."""
@@ -354,11 +469,11 @@ class RunConfig(Part):
 
     def described(self) -> dict[str, Any]:
         """Plain data for records and trackers: dataset, model, sizes, recipe."""
-        run = self.run.model_dump(mode="json", exclude={"keep_weights", "learning_rate"})
+        run = self.run.model_dump(mode="json", exclude={"keep_weights", "learning_rate", "beta2", "sizes"})
         return {
             "data": self.group.data,
             "dataset": self.dataset.model_dump(mode="json"),
-            "sizes": self.group.model.model_dump(mode="json"),
+            "sizes": self.sizes.model_dump(mode="json"),
             "model": run,
             "train": self.train.model_dump(mode="json"),
         }
@@ -548,14 +663,16 @@ def kind_of(value: Any) -> str:
     )
 
 
-KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, which pydantic puts into a location
+KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, or a tag, which pydantic puts into a location
     "continuumlm": ContinuumProtocol, "standard": StandardProtocol,
     "discrete": DiscreteRun, "continuous": ContinuousRun, "fused": FusedRun, "shared": SharedRun,
-    "continuous_variant": ContinuousVariantRun,
+    "continuous_variant": ContinuousVariantRun, "transformer": TransformerRun, "diffeqformer": DiffEqFormerRun,
+    "model_sizes": ModelSizes, "form_sizes": FormSizes,
 }  # fmt: skip
 SECTIONS: dict[str, type[Part]] = KINDS | {
-    "corpora": Corpus, "ngram": Ngram, "model": ModelSizes, "train": Train, "select": Select, "bench": Bench,
+    "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
+    "clustering": Clustering,
 }  # fmt: skip
 
 
@@ -604,11 +721,8 @@ def _location(loc: tuple[Any, ...], raw: Any) -> list[Any]:
     """The path in the file: pydantic's location without the union tags it inserts."""
     path: list[Any] = []
     node = raw
-    for index, part in enumerate(loc):
-        is_last = index == len(loc) - 1
-        if part in KINDS and not is_last and not (isinstance(node, dict) and part in node):
-            continue
-        if part in KINDS and is_last and isinstance(node, dict) and part not in node:
+    for part in loc:
+        if part in KINDS and not (isinstance(node, dict) and part in node):
             continue
         path.append(part)
         try:

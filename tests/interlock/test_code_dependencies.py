@@ -25,6 +25,7 @@ ENTRIES = {
     "gradients": ["measure.gradients"],
     "solver_swap": ["measure.solver_swap"],
     "decoding": ["measure.decoding"],
+    "clustering": ["measure.clustering"],
     "analyse": ["analyse.aggregate"],
     "report": ["report.tables", "report.figures"],
 }

@@ -6,6 +6,8 @@ import torch
 from depthtime import paths
 from depthtime.config import load_params
 from depthtime.errors import AdoptError
+from depthtime.measure import particles
+from depthtime.measure.clustering import measure_clustering
 from depthtime.measure.decoding import measure_decoding
 from depthtime.measure.gradients import measure_gradients
 from depthtime.measure.solver_swap import measure_solver_swap
@@ -14,7 +16,12 @@ from depthtime.models.cache import KeyValues
 from depthtime.records import read_json, write_json
 from depthtime.upkeep.adopt import check_measured
 
-MEASURE = {"gradients": measure_gradients, "solver_swap": measure_solver_swap, "decoding": measure_decoding}
+MEASURE = {
+    "gradients": measure_gradients,
+    "solver_swap": measure_solver_swap,
+    "decoding": measure_decoding,
+    "clustering": measure_clustering,
+}
 
 
 @pytest.fixture
@@ -55,6 +62,13 @@ def test_a_cache_that_forgets_is_refused(params, monkeypatch):
         check_measured(params, "decoding")
 
 
+def test_tokens_that_move_otherwise_are_refused(params, monkeypatch):
+    plain = particles.standardise
+    monkeypatch.setattr(particles, "standardise", lambda tokens: 1.01 * plain(tokens))
+    with pytest.raises(AdoptError, match=r"d3\.\w+\."):
+        check_measured(params, "clustering")
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -63,6 +77,7 @@ def test_a_cache_that_forgets_is_refused(params, monkeypatch):
         ("solver_swap", lambda record: record["solvers"][0].update(nfe=17.0)),
         ("solver_swap", lambda record: record["solvers"][0].update(perplexity=None)),
         ("decoding", lambda record: record["ode"].update(positions=1)),
+        ("clustering", lambda record: record["d3"]["g_cos"]["by_seed"].__setitem__(1, 99)),
     ],
 )
 def test_counts_in_lists_and_missing_values_count_too(params, name, change):

@@ -50,7 +50,7 @@ def test_differences_come_out_again(fresh):
 def test_trained_positions_have_no_longer_prefix(fresh):
     sizes = fresh.groups["core"].model.model_copy(update={"positions": "trained"})
     group = fresh.groups["core"].model_copy(update={"model": sizes})
-    with pytest.raises(ConfigError, match="positions = trained"):
+    with pytest.raises(ConfigError, match="positions are trained"):
         decoding_differences(fresh.model_copy(update={"groups": {"core": group}}))
 
 

@@ -10,26 +10,33 @@ from depthtime.train.checkpoint import dump_weights, load_weights
 from depthtime.train.loop import fit
 from depthtime.train.run import COLUMNS, _history_csv
 from depthtime.train.schedule import learning_rate_at
-from small_models import DISCRETE, ODE, RECIPE, model, windows
+from small_models import DIFFEQFORMER, DISCRETE, GPT, ODE, RECIPE, SIZES, TRANSFORMER, model, windows
 
 TRAIN, VALID = windows(40), windows(9, seed=1)
 COSINE = RECIPE.model_copy(
     update={"schedule": "cosine", "final_fraction": 0.1, "clip_norm": 0.5, "optimizer": "adamw", "weight_decay": 0.1}
 )
+DROPPING = GPT.model_copy(update={"dropout": 0.1})
 KINDS = pytest.mark.parametrize("run", [DISCRETE, ODE], ids=["discrete", "ode"])
 
 
-def _fit(run=ODE, recipe=RECIPE, *, seed=0, **kwargs):
-    return fit(model(run, seed=seed), TRAIN, VALID, recipe, seed=seed, **kwargs)
+def _fit(run=ODE, recipe=RECIPE, *, seed=0, sizes=SIZES, **kwargs):
+    return fit(model(run, seed=seed, sizes=sizes), TRAIN, VALID, recipe, seed=seed, **kwargs)
 
 
-@KINDS
-@pytest.mark.parametrize("recipe", [RECIPE, COSINE], ids=["published", "adamw-cosine-clip"])
-def test_resuming_changes_nothing(run, recipe, tmp_path):
+@pytest.mark.parametrize(
+    ("run", "sizes", "recipe"),
+    [
+        (DISCRETE, SIZES, RECIPE), (ODE, SIZES, RECIPE), (DISCRETE, SIZES, COSINE), (ODE, SIZES, COSINE),
+        (TRANSFORMER, DROPPING, COSINE), (DIFFEQFORMER, DROPPING, COSINE),  # two groups of parameters, and dropout
+    ],
+    ids=["discrete", "ode", "discrete-cosine-clip", "ode-cosine-clip", "transformer", "diffeqformer"],
+)  # fmt: skip
+def test_resuming_changes_nothing(run, sizes, recipe, tmp_path):
     """20 steps equal 7 + save + load into another model + 13: weights, optimiser, course, random state."""
-    whole = _fit(run, recipe, state_path=tmp_path / "whole")
-    _fit(run, recipe, state_path=tmp_path / "cut", stop_at=7)
-    resumed = fit(model(run, seed=99), TRAIN, VALID, recipe, seed=0, state_path=tmp_path / "cut")
+    whole = _fit(run, recipe, sizes=sizes, state_path=tmp_path / "whole")
+    _fit(run, recipe, sizes=sizes, state_path=tmp_path / "cut", stop_at=7)
+    resumed = fit(model(run, seed=99, sizes=sizes), TRAIN, VALID, recipe, seed=0, state_path=tmp_path / "cut")
     assert dump_weights(resumed.model) == dump_weights(whole.model)
     assert resumed.progress.history == whole.progress.history
     assert resumed.progress.curve == whole.progress.curve

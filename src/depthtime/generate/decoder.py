@@ -88,7 +88,7 @@ def window_start(index: int, window: int) -> int:
 
 
 def _window(model: LanguageModel, window: int | None) -> int:
-    longest = len(model.position_table)
+    longest = model.max_positions
     if window is not None and not 1 <= window <= longest:
         raise ValueError(f"window = {window}, expected 1 to {longest}, the positions of the model")
     return longest if window is None else window

@@ -30,7 +30,7 @@ def load_stored(
     torch.set_num_threads(config.train.threads)
     model = build_model(
         config.run,
-        config.group.model,
+        config.sizes,
         num_classes=len(vocabulary.words),
         max_positions=max_positions or config.dataset.positions,
     )

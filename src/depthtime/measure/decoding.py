@@ -75,8 +75,10 @@ def decoding_differences(study: Study) -> dict[str, Any]:
     for name in settings.runs:
         group, run, seed = run_address(name)
         refuse_adaptive(study.run(group, run).run, name)
-        if study.group(group).model.positions == "trained":
-            raise ConfigError([f"params.yaml: groups.{group}.model.positions = trained: no longer prefix can be timed"])
+        if study.run(group, run).sizes.has_learned_positions:
+            raise ConfigError(
+                [f"params.yaml: decoding.runs: {name}: its positions are trained, and no more can be timed"]
+            )
         model, _ = load_stored(study, group, run, seed)
         torch.set_num_threads(settings.threads)
         rows[run] = {"run": name, **_differences(model, settings.splits, settings.batch_size)}
@@ -85,7 +87,7 @@ def decoding_differences(study: Study) -> dict[str, Any]:
 
 def _differences(model: LanguageModel, splits: int, batch_size: int) -> dict[str, Any]:
     """Largest difference of logits by dtype; the same words and splits for both."""
-    window = len(model.position_table)
+    window = model.max_positions
     words = _random_words(model, batch_size, 2 * window + window // 2 + 1)
     largest = {}
     for ending, network in (("", copy.deepcopy(model).double()), ("_float32", copy.deepcopy(model).float())):

@@ -147,7 +147,7 @@ def load_problem(study: Study) -> Problem:
 
 def make_problem(model: LanguageModel, words: Tensor, targets: Tensor) -> Problem:
     """The solve of a continuous model on word ids (B, N) whose next words are `targets` (B, N)."""
-    y0 = model.embedding(words) + model.position_table[: words.shape[1]]
+    y0 = model.embed(words)
     return Problem(cast(ContinuousDepth, model.core), model.head, y0.detach(), targets)
 
 

@@ -87,8 +87,8 @@ def measure_speed(study: Study) -> dict[str, Any]:
 def _contestants(study: Study) -> tuple[dict[str, Callable[[], object]], dict[str, float], int]:
     """What is timed, by name; operations of one go; block evaluations of a step."""
     config = study.run(*study.bench.speed.split("/"))
-    run, sizes = config.run, config.group.model
-    if not isinstance(run, ContinuousRun) or run.solver != "rk4":
+    run, sizes = config.run, config.sizes
+    if not isinstance(run, ContinuousRun) or not isinstance(sizes, ModelSizes) or run.solver != "rk4":
         name = study.bench.speed
         raise ConfigError([f"params.yaml: bench.speed = {name!r}: expected `model: continuous`, solver rk4"])
     steps = (RK4, run.num_steps, run.t0, run.t1)

@@ -35,11 +35,11 @@ class CausalSelfAttention(nn.Module):
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, N, D/H)
         if past is not None:
             k, v = past.extend(k, v)
-        mixed = _attend(q, k, v)
+        mixed = attend(q, k, v)
         return self.out(mixed.transpose(1, 2).reshape(batch, positions, width))
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Causal attention of the last positions (B, H, N, D/H) over all (B, H, M, D/H), M >= N."""
     new, total = q.shape[2], k.shape[2]
     if new == total:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import importlib
 
-from depthtime.config import ModelSizes, Part
-from depthtime.models.language_model import LanguageModel
+from depthtime.config import FormSizes, ModelSizes, Part
+from depthtime.models.language_model import LanguageModel, SinusoidLM
 
 
-def build_model(run: Part, sizes: ModelSizes, *, num_classes: int, max_positions: int) -> LanguageModel:
+def build_model(run: Part, sizes: ModelSizes | FormSizes, *, num_classes: int, max_positions: int) -> LanguageModel:
     """A freshly initialised model; draws from torch's global generator, so seed it first.
 
     Args: run: a row with `model`, the name of a module here; num_classes: V; max_positions: longest window N.
     """
-    model = LanguageModel(
+    module = importlib.import_module(f"depthtime.models.{run.model}")  # type: ignore[attr-defined]
+    if isinstance(sizes, FormSizes):
+        return module.build_model(run, sizes, num_classes=num_classes, max_positions=max_positions)
+    model = SinusoidLM(
         num_classes=num_classes,
         max_positions=max_positions,
         width=sizes.width,
         embedding_std=sizes.embedding_std,
         trained_positions=sizes.positions == "trained",
     )
-    module = importlib.import_module(f"depthtime.models.{run.model}")  # type: ignore[attr-defined]
     model.core = module.build_core(run, sizes)
     return model

@@ -1,7 +1,8 @@
-"""What every model here shares: token embedding, sinusoidal positions, a core over depth, and a linear head."""
+"""What every model here shares: a token embedding, a core over depth, and a head; and the one with sinusoids."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Protocol
 
@@ -23,7 +24,61 @@ class Core(Protocol):
 
 
 class LanguageModel(nn.Module):
-    """Next-word model with V classes over windows of up to N positions.
+    """Interface of next-word models with V classes: logits = head(norm(core(embed(tokens)))).
+
+    `max_positions`: N, the longest window it was built for.
+    """
+
+    embedding: nn.Embedding
+    core: nn.Module
+    norm: nn.Module
+    head: nn.Module
+    max_positions: int
+
+    def forward(self, tokens: Tensor, cache: DepthCache | None = None) -> Tensor:
+        """Word ids (B, N) -> logits (B, N, V)."""
+        return self.head(self.solve(tokens, cache).y)
+
+    def solve(self, tokens: Tensor, cache: DepthCache | None = None) -> Solution:
+        """Word ids (B, N) -> the state that the head reads, (B, N, D), with its cost.
+
+        With a cache the words follow those it holds, and join them.
+        """
+        y = self.embed(tokens, 0 if cache is None else cache.length)
+        solution: Solution = self.core(y, cache)
+        return dataclasses.replace(solution, y=self.norm(solution.y))
+
+    def embed(self, tokens: Tensor, begin: int = 0) -> Tensor:
+        """Word ids (B, N) at positions begin ... begin + N - 1 -> the state at the start of depth (B, N, D).
+
+        Raises: ValueError for positions that the model does not have.
+        """
+        raise NotImplementedError
+
+    def decays(self, name: str) -> bool:
+        """Whether weight decay acts on a parameter of this name."""
+        return True
+
+    def flops_per_token(self, positions: int) -> int:
+        """Forward matrix-product operations a token: core and head."""
+        core: Core = self.core  # type: ignore[assignment]
+        return core.flops_per_token(positions) + 2 * self.embedding.weight.numel()
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Trained parameters by part; a head tied to the embedding has none of its own."""
+        parts = {"embedding": self.embedding, "core": self.core, "head": self.head}
+        counts = {name: sum(p.numel() for p in part.parameters() if p.requires_grad) for name, part in parts.items()}
+        total = sum(p.numel() for p in self.parameters() if p.requires_grad)
+        return {**counts, "other": total - sum(counts.values()), "total": total}
+
+    def require_positions(self, end: int) -> None:
+        """Raise ValueError for a window of more positions than the model has."""
+        if end > self.max_positions:
+            raise ValueError(f"window of {end} positions, the model was built for {self.max_positions}")
+
+
+class SinusoidLM(LanguageModel):
+    """Windows of up to N positions, which are sinusoids, or start as such and are trained.
 
     The head is not tied and nothing is normalised before it. Embedding and head are drawn before the core, so models
     of one seed start from the same ones.
@@ -34,6 +89,7 @@ class LanguageModel(nn.Module):
         self, *, num_classes: int, max_positions: int, width: int, embedding_std: float, trained_positions: bool
     ) -> None:
         super().__init__()
+        self.max_positions = max_positions
         self.embedding = nn.Embedding(num_classes, width)
         nn.init.normal_(self.embedding.weight, std=embedding_std)
         self.head = nn.Linear(width, num_classes)
@@ -44,34 +100,14 @@ class LanguageModel(nn.Module):
             self.position_table: Tensor = nn.Parameter(table)
         else:
             self.register_buffer("position_table", table, persistent=False)
-        self.core: nn.Module = nn.Identity()  # replaced by the model's module
+        self.core = nn.Identity()  # replaced by the model's module
+        self.norm = nn.Identity()
 
-    def forward(self, tokens: Tensor, cache: DepthCache | None = None) -> Tensor:
-        """Word ids (B, N) -> logits (B, N, V)."""
-        return self.head(self.solve(tokens, cache).y)
-
-    def solve(self, tokens: Tensor, cache: DepthCache | None = None) -> Solution:
-        """Word ids (B, N) -> the state after the core, (B, N, D), with its cost.
-
-        With a cache the words follow those it holds, and join them.
-        """
-        begin = 0 if cache is None else cache.length
+    def embed(self, tokens: Tensor, begin: int = 0) -> Tensor:
+        """Word ids (B, N) -> states (B, N, D) with their positions added; as `LanguageModel.embed`."""
         end = begin + tokens.shape[1]
-        if end > len(self.position_table):
-            raise ValueError(f"window of {end} positions, the model was built for {len(self.position_table)}")
-        return self.core(self.embedding(tokens) + self.position_table[begin:end], cache)
-
-    def flops_per_token(self, positions: int) -> int:
-        """Forward matrix-product operations a token: core and head."""
-        core: Core = self.core  # type: ignore[assignment]
-        return core.flops_per_token(positions) + 2 * self.head.in_features * self.head.out_features
-
-    def parameter_counts(self) -> dict[str, int]:
-        """Trained parameters by part."""
-        parts = {"embedding": self.embedding, "core": self.core, "head": self.head}
-        counts = {name: sum(p.numel() for p in part.parameters() if p.requires_grad) for name, part in parts.items()}
-        total = sum(p.numel() for p in self.parameters() if p.requires_grad)
-        return {**counts, "other": total - sum(counts.values()), "total": total}
+        self.require_positions(end)
+        return self.embedding(tokens) + self.position_table[begin:end]
 
 
 def sinusoids(positions: int, width: int) -> Tensor:

@@ -17,6 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from depthtime import paths
 from depthtime.config import Study
 from depthtime.report import wording as say
+from depthtime.report.clustering import clustering_figure
 from depthtime.report.decoding import decoding_figure
 from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_figure, save, style_colors, styled, title
 from depthtime.report.frontier import frontier
@@ -247,4 +248,5 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "gradients": gradients_figure,
     "solver_swap": solver_swap_figure,
     "decoding": decoding_figure,
+    "clustering": clustering_figure,
 }

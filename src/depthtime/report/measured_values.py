@@ -1,16 +1,18 @@
-"""Values of what was measured on trained weights, for sentences: decoding.*, gradients.*, solver_swap.*, speed.*."""
+"""Values of what was measured, for sentences: clustering.*, decoding.*, gradients.*, solver_swap.*, speed.*."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from depthtime.report import wording as say
+from depthtime.report.clustering import clustering_values
 from depthtime.report.sources import Sources
 
 
 def measured_values(sources: Sources) -> dict[str, str]:
     """Names and texts."""
     return {
+        **clustering_values(sources),
         **_decoding(sources),
         **_gradients(sources.measured["gradients"]),
         **_solver_swap(sources.measured["solver_swap"]),

@@ -8,7 +8,7 @@ from typing import Any
 
 from depthtime import paths
 from depthtime.claims import MEASURES
-from depthtime.config import Integrated, SharedRun, Study
+from depthtime.config import DiffEqFormerRun, Integrated, SharedRun, Study, TransformerRun
 from depthtime.errors import RecordError
 from depthtime.records import read_json
 from depthtime.report.published import Published, load_published
@@ -20,7 +20,7 @@ class Sources:
     """Everything the report reads, read once.
 
     analyses: by group; references: by dataset, entries in record order; bench: the bench record;
-    measured: records of gradients, solver_swap, decoding, by name.
+    measured: records of gradients, solver_swap, decoding, clustering, by name.
     """
 
     study: Study
@@ -52,9 +52,9 @@ class Sources:
     def label(self, group: str, run: str) -> str:
         """A run's name with its depth: `discrete (3 blocks)`, `shared (1 block x 16)`, `ode (rk4 x 4)`."""
         row = self.study.groups[group].runs[run]
-        if isinstance(row, Integrated):
+        if isinstance(row, Integrated | DiffEqFormerRun):
             return f"{run} ({row.solver} {TIMES} {row.num_steps})"
-        if isinstance(row, SharedRun):
+        if isinstance(row, SharedRun) or (isinstance(row, TransformerRun) and row.shares_weights):
             return f"{run} (1 block {TIMES} {row.layers})"
         return f"{run} ({row.layers} block{'s' if row.layers > 1 else ''})"
 

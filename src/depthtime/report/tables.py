@@ -10,6 +10,7 @@ from collections.abc import Callable
 from depthtime import paths
 from depthtime.config import Study
 from depthtime.records import write_bytes
+from depthtime.report.clustering import clustering
 from depthtime.report.comparisons import difference, perplexity_by_step, summary, variants
 from depthtime.report.controls import controls
 from depthtime.report.costs import cost, references, tuning
@@ -32,6 +33,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "solver_swap": solver_swap,
     "leaks": leaks,
     "decoding": decoding,
+    "clustering": clustering,
     "variants": variants,
     "references": references,
     "cost": cost,

@@ -33,7 +33,7 @@ def build_for(config: RunConfig, dataset: Dataset, seed: int) -> LanguageModel:
     seed_everything(seed)
     model = build_model(
         config.run,
-        config.group.model,
+        config.sizes,
         num_classes=dataset.vocabulary_size,
         max_positions=config.dataset.positions,
     )

@@ -191,6 +191,7 @@ def check_measured(study: Study, name: str) -> None:
 
     Errors near rounding are no numbers to hold on to: whatever is below ROUNDING may become anything below it.
     """
+    from depthtime.measure.clustering import clustering_record
     from depthtime.measure.decoding import decoding_differences
     from depthtime.measure.gradients import gradient_errors, load_problem
     from depthtime.measure.solver_swap import solver_swap_record
@@ -207,6 +208,10 @@ def check_measured(study: Study, name: str) -> None:
         }
         part = study.solver_swap.model_copy(update=coarse)
         now = solver_swap_record(study.model_copy(update={"solver_swap": part}))
+    elif name == "clustering":
+        narrow = {"dimensions": study.clustering.dimensions[:1]}
+        now = clustering_record(study.clustering.model_copy(update=narrow))
+        del now["dimensions"]
     else:
         less = study.decoding.model_copy(update={"splits": 2})
         now = decoding_differences(study.model_copy(update={"decoding": less}))
