@@ -86,7 +86,7 @@ def values(sources: Sources) -> dict[str, str]:
 def _minutes(sources: Sources) -> dict[str, str]:
     """Minutes that the trainings of a group take on two cores, one thread each, where the bench timed its models."""
     study = sources.study
-    step_s = {}
+    step_s: dict[str, float] = {}
     for row in sources.bench["rows"]:
         group, run = row["run"].split("/")
         if row["threads"] == 1:
