@@ -6,6 +6,19 @@ from pydantic import ValidationError
 from depthtime.config import FormSizes, Group, RunConfig, load_params
 from small_models import DIFFEQFORMER, DISCRETE, GPT, LLAMA, TRANSFORMER
 
+GROUP = """
+  forms:
+    data: ptb_continuumlm
+    seeds: [42]
+    model: {form: gpt, width: 128, heads: 4, ff_width: 512, dropout: 0.0}
+    train: *published
+    runs:
+      wide:
+        {model: transformer, layers: 2, wiring: sequential, step_scale: one, shares_weights: false, keep_weights: [],
+         sizes: {form: gpt, width: 148, heads: 4, ff_width: 592, dropout: 0.0}}
+
+bench:
+"""
 WIDE = FormSizes(form="gpt", width=32, heads=4, ff_width=48, dropout=0.0)
 
 
@@ -84,7 +97,7 @@ def test_heads_must_divide_the_width_into_pairs_where_positions_are_rotary():
 def test_mistakes_in_sizes_and_rows_are_named(root, tmp_path, old, new, message):
     from depthtime.errors import ConfigError
 
-    text = (root / "params.yaml").read_text(encoding="utf-8")
+    text = (root / "params.yaml").read_text(encoding="utf-8").replace("\nbench:\n", GROUP, 1)
     assert old in text
     (tmp_path / "params.yaml").write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
