@@ -8,6 +8,7 @@ import made_up_study as made_up
 from depthtime.analyse.aggregate import analyse
 from depthtime.report.drawing import spread, styled
 from depthtime.report.figures import BUILDERS, FIGURES, write_figures
+from depthtime.report.frontier import DODGE, dodged
 from depthtime.report.sources import load_sources
 
 
@@ -46,7 +47,7 @@ def test_no_text_overlaps_another(study, name):
                 tick.label1
                 for axis, lim in ticks
                 for tick in axis.get_major_ticks()
-                if axis.get_tick_params().get("labelleft", True) and min(lim) <= tick.get_loc() <= max(lim)
+                if tick.label1.get_visible() and min(lim) <= tick.get_loc() <= max(lim)
             ]
         boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
     assert len(boxes) > 5
@@ -102,3 +103,11 @@ def test_labels_that_would_overlap_move_apart_around_their_middle():
 def test_spread_labels_keep_order_and_distance():
     placed = spread([0.1, 0.11, 0.12, 0.3, 0.31, 0.9], 0.08)
     assert all(b - a >= 0.08 - 1e-12 for a, b in itertools.pairwise(placed))
+
+
+def test_marks_of_the_frontier_move_only_where_they_would_lie_on_each_other():
+    costs, heights = [16.0, 16.0, 16.0, 2.0], [0.5, 0.51, 0.9, 0.5]
+    moved = dodged(costs, heights)
+    assert moved[0] == pytest.approx(16)
+    assert max(moved[0], moved[1]) / min(moved[0], moved[1]) == pytest.approx(DODGE, rel=0.03)
+    assert moved[2:] == pytest.approx([16, 2])

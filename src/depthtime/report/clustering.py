@@ -115,17 +115,16 @@ def clustering_figure(sources: Sources) -> Figure:
     """Components over time, log scale: constant weights left, changing ones right; smallest and largest width."""
     record = sources.measured["clustering"]
     widths = list(dict.fromkeys((record["dimensions"][0], record["dimensions"][-1])))
-    figure = Figure(figsize=(12.8, 1.9 + 3.2 * len(widths)))
+    figure = Figure(figsize=(12.8, 1.9 + 3.4 * len(widths)))
     FigureCanvasAgg(figure)
-    grid = figure.subplots(len(widths), 2, sharex=True, sharey=True, squeeze=False)
+    grid = figure.subplots(len(widths), 2, sharey=True, squeeze=False)
     tall = figure.get_figheight()
-    figure.subplots_adjust(left=0.055, right=0.845, top=1 - 1.2 / tall, bottom=0.75 / tall, wspace=0.6, hspace=0.22)
+    figure.subplots_adjust(left=0.055, right=0.845, top=1 - 1.2 / tall, bottom=0.75 / tall, wspace=0.6, hspace=0.36)
     for row, width in zip(grid, widths, strict=True):
         for axes, (heading, names) in zip(row, PANELS.items(), strict=True):
             axes.set_title(f"d = {width}: {heading}", size=10.5, pad=8)
+            axes.set_xlabel("time t")
             _draw(axes, record, width, names)
-    for axes in grid[-1]:
-        axes.set_xlabel("time t")
     for axes in grid[:, 0]:
         axes.set_ylabel("components (log scale)")
     figure.text(0.0551, 1 - 0.3 / tall, _finding(record, widths), size=12, weight="bold", va="center")

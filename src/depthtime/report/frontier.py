@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -16,7 +17,8 @@ from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_panel
 from depthtime.report.sources import Sources
 
 FAR = 1.5  # times the lowest perplexity: a run above that would flatten all others, and is drawn at the upper edge
-DODGE = 1.09  # factor between runs of (nearly) equal cost, which would lie on each other
+DODGE = 1.22  # factor between the costs of runs that would lie on each other
+NEAR = 0.05  # of the height of a panel: how near in perplexity that is
 PANELS = {
     "nfe_forward": "block evaluations (log scale)",
     "step_ms": "ms a training step (log scale)",
@@ -76,7 +78,9 @@ def _is_far(point: dict[str, Any], points: list[dict[str, Any]]) -> bool:
 
 
 def _panel(axes: Axes, points: list[dict[str, Any]], colors: list[str], key: str) -> None:
-    values = dodged([point[key] for point in points])
+    low, high = points[0]["y"] if points else 0.0, max((point["y"] for point in points), default=1.0)
+    height = (high - low) or 1.0
+    values = dodged([point[key] for point in points], [(point["y"] - low) / height for point in points])
     drawn_at = {point["name"]: x for point, x in zip(points, values, strict=True)}
     best = unbeaten(points, key)
     at = [drawn_at[point["name"]] for point in best]
@@ -99,20 +103,17 @@ def _panel(axes: Axes, points: list[dict[str, Any]], colors: list[str], key: str
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def dodged(values: list[float]) -> list[float]:
-    """Values with those that lie within DODGE of each other moved apart, around the middle of their cluster."""
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    clusters: list[list[int]] = []
-    for i in order:
-        if clusters and values[i] < values[clusters[-1][-1]] * DODGE:
-            clusters[-1].append(i)
-        else:
-            clusters.append([i])
-    moved = list(values)
-    for cluster in clusters:
-        middle = math.exp(sum(math.log(values[i]) for i in cluster) / len(cluster))
-        for place, i in enumerate(cluster):
-            moved[i] = middle * DODGE ** (place - (len(cluster) - 1) / 2)
+def dodged(costs: list[float], heights: list[float]) -> list[float]:
+    """Costs with those of points that would lie on each other moved apart, no further than needed.
+
+    Two points lie on each other when their costs differ by less than DODGE and their heights by less than NEAR.
+    """
+    moved: list[float] = []
+    for cost, height in zip(costs, heights, strict=True):
+        beside = [math.log(x) for x, y in zip(moved, heights, strict=False) if abs(height - y) < NEAR]
+        places = (math.log(cost) + sign * step * 0.02 for step in itertools.count() for sign in (1, -1))
+        free = next(place for place in places if all(abs(place - x) >= math.log(DODGE) for x in beside))
+        moved.append(math.exp(free))
     return moved
 
 
