@@ -53,6 +53,17 @@ def model(run=ODE, *, seed=0, sizes=SIZES, num_classes=CLASSES, max_positions=PO
     return build_model(run, sizes, num_classes=num_classes, max_positions=max_positions)
 
 
+def assert_logits_ignore_later_tokens(network, tokens):
+    """Changing tokens (B, N) from position j on leaves the logits before j identical, and changes those at j."""
+    before = network(tokens)
+    for j in range(1, tokens.shape[1]):
+        changed = tokens.clone()
+        changed[:, j:] = (changed[:, j:] + 1 + torch.arange(tokens.shape[1] - j)) % CLASSES
+        after = network(changed)
+        assert torch.equal(after[:, :j], before[:, :j]), j
+        assert not torch.equal(after[:, j], before[:, j])
+
+
 def windows(count=40, *, seed=0, positions=POSITIONS, num_classes=CLASSES):
     """Windows over a stream in which each word mostly follows from the one before: there is something to learn."""
     rng = np.random.default_rng(seed)
