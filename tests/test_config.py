@@ -9,6 +9,7 @@ from depthtime.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
+TUNED = "train: *cosine            # the"  # the recipe of group tuned
 
 
 def _problems(tmp_path, *changes, text=TEXT):
@@ -53,18 +54,18 @@ def test_yaml_1_2_reads_numbers_as_dvc_does(tmp_path):
         ("run: core/ode/42", "run: core/ode/43", "gradients.run: 'core/ode/43' keeps no weights; did you mean core/"),
         ("[core/discrete/42, core/ode/42]", "[tuned/ode/43]", "decoding.runs: 'tuned/ode/43' keeps no weights"),
         (
-            "train: *cosine            # the",
-            "against: [core/od]\n    train: *cosine            # the",
+            TUNED,
+            f"against: [core/od]\n    {TUNED}",
             "groups.tuned.against: 'core/od' is not a run of another group; did you mean core/ode",
         ),
         (
-            "train: *cosine            # the",
-            "against: [standard/ode]\n    train: *cosine            # the",
+            TUNED,
+            f"against: [standard/ode]\n    {TUNED}",
             "groups.tuned.against: standard/ode is scored on ptb_standard, this group on ptb_continuumlm",
         ),
         (
-            "train: *cosine            # the",
-            "against: [tuning/ode_low]\n    train: *cosine            # the",
+            TUNED,
+            f"against: [tuning/ode_low]\n    {TUNED}",
             "groups.tuned.against: tuning/ode_low has no seeds [43, 44, 45]",
         ),
         ("group: tuning", "group: tunin", "groups.tuned.select.group = 'tunin': no such other group; did you mean tun"),

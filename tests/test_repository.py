@@ -31,12 +31,7 @@ def test_parameters_and_stages_are_valid(path):
 
 def test_demo_and_study_have_the_same_graph():
     study, demo = (load_params(path) for path in PARAMS)
-    assert list(demo.groups) == list(study.groups)
-    for name, group in demo.groups.items():  # the demo may leave out runs, to take minutes, but no kind of model
-        whole = study.groups[name]
-        assert {run: whole.runs[run].model for run in group.runs} == {run: row.model for run, row in group.runs.items()}
-    kinds = [{row.model for group in params.groups.values() for row in group.runs.values()} for params in (study, demo)]
-    assert kinds[0] == kinds[1]
+    assert {g: set(row.runs) for g, row in study.groups.items()} == {g: set(row.runs) for g, row in demo.groups.items()}
 
 
 def test_every_yaml_file_reads_as_yaml_1_2():

@@ -10,7 +10,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -318,7 +318,7 @@ class Group(Part):
         return self
 
 
-def misfits(sizes: ModelSizes | FormSizes, runs: dict[str, AnyRun]) -> Iterator[str]:
+def misfits(sizes: ModelSizes | FormSizes, runs: Mapping[str, AnyRun]) -> Iterator[str]:
     """What rows ask for that sizes of their group do not allow."""
     for name, run in runs.items():
         if isinstance(run, TransformerRun | DiffEqFormerRun) != isinstance(sizes, FormSizes):
@@ -529,7 +529,7 @@ def load_params(path: Path | str = "params.yaml") -> Study:
     try:
         study = Study.model_validate(as_tuples(raw))
     except ValidationError as error:
-        problems += [f"{path}: {_explain(item, raw)}" for item in error.errors(include_url=False)]
+        problems += [f"{path}: {explain(item, raw)}" for item in error.errors(include_url=False)]
     problems += [f"{path}: {line}" for line in _dangling(raw)]
     if problems or study is None:
         raise ConfigError(list(dict.fromkeys(problems)))
@@ -676,7 +676,7 @@ SECTIONS: dict[str, type[Part]] = KINDS | {
 }  # fmt: skip
 
 
-def _explain(item: Any, raw: Any) -> str:
+def explain(item: Any, raw: Any) -> str:
     """One problem in our words: key = value (kind), expectation; hint."""
     location = _location(item["loc"], raw)
     key = ".".join(map(str, location)) or "the file"

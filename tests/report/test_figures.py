@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from matplotlib.text import Text
 
 import made_up_study as made_up
 from depthtime.analyse.aggregate import analyse
@@ -55,6 +56,18 @@ def test_no_text_overlaps_another(study, name):
     assert overlaps == []
 
 
+@pytest.mark.parametrize("name", ["gradients", "clustering"])  # all texts inside; others grow when saved
+def test_no_text_leaves_a_figure_of_panels(study, name):
+    with styled():
+        figure = BUILDERS[name](load_sources(study))
+        figure.canvas.draw()
+        texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+        boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
+    assert len(boxes) > 30
+    width, height = figure.canvas.get_width_height()
+    assert [s for s, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height] == []
+
+
 @pytest.mark.parametrize("name", BUILDERS)
 def test_axes_are_labelled_and_titles_state_the_numbers(study, name):
     with styled():
@@ -76,6 +89,15 @@ def test_diverged_seeds_are_marked_in_the_labels(study):
     labels = [text.get_text() for figure in figures for text in figure.axes[0].texts]
     assert "ode (rk4 \u00d7 4)  1 diverged" in labels
     assert "core  1 diverged  (n = 5)" in labels
+
+
+def test_a_control_with_a_diverged_seed_stays_in_the_frontier(study):
+    made_up.diverge("controls", "prenorm", 44, at=1700)
+    analyse(study, "controls")
+    with styled():
+        figure = BUILDERS["frontier"](load_sources(study))
+    labels = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert any("prenorm (rk4 \u00d7 4)  1 diverged" in label for label in labels)
 
 
 def test_a_run_of_which_every_seed_diverged_at_once_can_be_drawn(study):

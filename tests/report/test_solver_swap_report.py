@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from depthtime.report import wording
-from depthtime.report.drawing import save, styled
+from depthtime.report.drawing import styled
 from depthtime.report.frame import csv, markdown
 from depthtime.report.solver_swap import leaks, solver_swap, solver_swap_figure
 from made_up_measures import NONE, solver_swap_record
@@ -93,14 +93,6 @@ def test_titles_and_note_are_computed_from_the_record(sources):
     assert left.get_title(loc="left") == "At tolerance 1e-6: perplexity +0.040 %"
     assert right.get_title(loc="left") == "Leak: up to 0.045 at 1e-2, 3.0e-6 at 1e-6"
     assert any("later words exactly 0" in text.get_text() for text in right.texts)
-
-
-def test_the_same_record_gives_the_same_bytes(sources, tmp_path):
-    for name in ("first", "second"):
-        with styled():
-            save(solver_swap_figure(sources), tmp_path, name)
-    for kind in ("png", "svg"):
-        assert (tmp_path / f"first.{kind}").read_bytes() == (tmp_path / f"second.{kind}").read_bytes()
 
 
 def test_a_record_in_which_no_adaptive_solver_finished_can_be_reported(sources):

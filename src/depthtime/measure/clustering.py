@@ -61,6 +61,13 @@ def clustering_record(
     return record
 
 
+def remeasure(study: Study) -> dict[str, Any]:
+    """The part of the record that adoption measures again: the first width."""
+    settings = study.clustering
+    record = clustering_record(settings.model_copy(update={"dimensions": settings.dimensions[:1]}))
+    return {key: value for key, value in record.items() if key != "dimensions"}
+
+
 def _measure(settings: Clustering, system: System, start: Array) -> tuple[list[float], dict[str, Any]]:
     """Times, and the entries of one choice of weights at one width."""
     times, found = [], []

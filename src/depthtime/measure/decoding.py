@@ -85,6 +85,12 @@ def decoding_differences(study: Study) -> dict[str, Any]:
     return rows
 
 
+def remeasure(study: Study) -> dict[str, Any]:
+    """The part of the record that adoption measures again: differences over the first two splits."""
+    rows = decoding_differences(study.model_copy(update={"decoding": study.decoding.model_copy(update={"splits": 2})}))
+    return {run: {key: value for key, value in row.items() if key != "splits"} for run, row in rows.items()}
+
+
 def _differences(model: LanguageModel, splits: int, batch_size: int) -> dict[str, Any]:
     """Largest difference of logits by dtype; the same words and splits for both."""
     window = model.max_positions

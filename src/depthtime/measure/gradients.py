@@ -171,6 +171,12 @@ def gradient_errors(problem: Problem, settings: Gradients, tick: Callable[[], No
     return rows
 
 
+def remeasure(study: Study) -> Rows:
+    """The part of the record that adoption measures again: errors and counts of the first three numbers of steps."""
+    few = study.gradients.model_copy(update={"steps": study.gradients.steps[:3]})
+    return gradient_errors(load_problem(study), few)
+
+
 def gradient_times(problem: Problem, settings: Gradients, tick: Callable[[], None] = lambda: None) -> Rows:
     """Seconds of forward pass, loss and gradient, median and quartiles; methods and steps take turns each round.
 

@@ -128,6 +128,17 @@ def solver_swap_record(study: Study, on_step: Callable[[int, int], None] = lambd
     return {"schema": 1, "run": settings.run, "threads": settings.threads, **results}
 
 
+def remeasure(study: Study) -> dict[str, Any]:
+    """The part of the record that adoption measures again: every fixed solver once, two adaptive ones, coarsely."""
+    settings = study.solver_swap
+    part = {
+        "fixed": {solver: steps[:1] for solver, steps in settings.fixed.items()},
+        "adaptive": settings.adaptive[-2:],
+        "tolerances": (max(settings.tolerances),),
+    }
+    return solver_swap_record(study.model_copy(update={"solver_swap": settings.model_copy(update=part)}))
+
+
 def measure_model(
     model: LanguageModel,
     windows: Windows,

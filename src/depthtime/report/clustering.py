@@ -73,6 +73,7 @@ def clustering(sources: Sources) -> Table:
                     "held equal": EQUAL,
                 }
             )
+    starts = [f"{_short(value)} (d = {d})" for d, value in _starts(record).items()]
     caption = (
         f"**Clusters of tokens moved by attention alone.** {record['tokens']} tokens, uniform in [{say.MINUS}2, 2]^d, "
         f"after {record['num_steps']} Euler steps of {record['step_size']:g}. Each token is standardised over its d "
@@ -81,14 +82,14 @@ def clustering(sources: Sources) -> Table:
         "(and mean) over seeds, 95 % percentile bootstrap intervals; the share with Wilson's. Cosine, mean over pairs, "
         "and effective rank (exp of the entropy of the singular values): medians. Minus g = 1 and minus g = 1/5: "
         "components beyond those of the same Gaussian matrices held constant, mean of the differences by seed. "
-        f"At t = 0 there are {_starts(record)} components."
+        f"At t = 0 there are {say.joined(starts)} components."
     )
     return Table(numbers, words, caption, [paths.measured("clustering")])
 
 
-def _starts(record: Row) -> str:
-    first = {d: record[f"d{d}"]["identity"]["curve"]["components"]["median"][0] for d in record["dimensions"]}
-    return say.joined(f"{_short(value)} (d = {d})" for d, value in first.items())
+def _starts(record: Row) -> dict[int, float]:
+    """Components at t = 0 by width, the same for every choice that standardises."""
+    return {d: record[f"d{d}"]["identity"]["curve"]["components"]["median"][0] for d in record["dimensions"]}
 
 
 def _flat(cell: Row) -> Row:
@@ -176,7 +177,8 @@ def clustering_values(sources: Sources) -> dict[str, str]:
     """Values for sentences, such as clustering.d3.g_cos.components."""
     record = sources.measured["clustering"]
     found = {"clustering.seeds": str(record["seeds"])}
-    for width in record["dimensions"]:
+    for width, start in _starts(record).items():
+        found[f"clustering.d{width}.start"] = _short(start)
         for name in record["choices"]:
             cell, at = record[f"d{width}"][name], f"clustering.d{width}.{name}"
             found[f"{at}.components"] = _short(cell["components"]["median"])

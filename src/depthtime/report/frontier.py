@@ -30,17 +30,17 @@ def frontier(sources: Sources) -> Figure:
     """Perplexity at the last step over three costs; filled marks rest on several seeds, hollow ones on one.
 
     Runs are numbered by perplexity. The grey line joins those that no other run beats in both respects. A run far above
-    the others is an arrow at the upper edge.
+    the others, or one with diverged seeds and so without a mean, is an arrow at the upper edge.
     """
     points = frontier_points(sources)
     timed = {row["run"]: row for row in sources.bench["rows"] if row["threads"] == 1}
     for point in points:
         point["step_ms"] = 1000 * timed[point["name"]]["median_step_s"]
         point["forward_ms"] = 1000 * timed[point["name"]]["median_forward_s"]
-    points = sorted((p for p in points if p["mean"] is not None), key=lambda p: float(p["mean"]))
+    points = sorted(points, key=lambda p: math.inf if p["mean"] is None else float(p["mean"]))
     top = 1.02 * max((p["mean"] for p in points if not _is_far(p, points)), default=1.0)
     for point in points:
-        point["y"] = min(point["mean"], top)
+        point["y"] = top if _is_far(point, points) else point["mean"]
     figure, panels = new_panels(11.4, 5.0, len(PANELS))
     figure.subplots_adjust(left=0.065, right=0.765, top=0.82, bottom=0.13, wspace=0.08)
     colors = style_colors(len(points))
@@ -51,13 +51,13 @@ def frontier(sources: Sources) -> Figure:
     for axes in panels[1:]:
         axes.tick_params(labelleft=False)
     labels = [
-        EndLabel(point["y"], f"{rank}  {point['label']}  {say.number(point['mean'])}", color, True)
+        EndLabel(point["y"], f"{rank}  {point['label']}  {_ending(point)}", color, True)
         for rank, (point, color) in enumerate(zip(points, colors, strict=True), start=1)
     ]
     end_labels(panels[-1], labels)
     if points:
-        best = min(points, key=lambda point: point["mean"])
-        finding = f"Lowest perplexity: {best['label']}, {say.number(best['mean'])}"
+        best = points[0]
+        finding = f"Lowest perplexity: {best['label']}, {_ending(best)}"
         title(
             panels[0],
             finding,
@@ -74,7 +74,12 @@ def frontier(sources: Sources) -> Figure:
 
 
 def _is_far(point: dict[str, Any], points: list[dict[str, Any]]) -> bool:
-    return bool(point["mean"] > FAR * points[0]["mean"])
+    return point["mean"] is None or bool(point["mean"] > FAR * points[0]["mean"])
+
+
+def _ending(point: dict[str, Any]) -> str:
+    """The perplexity at the end, or how many seeds diverged where there is no mean."""
+    return say.number(point["mean"]) if point["mean"] is not None else f"{len(point['diverged'])} diverged"
 
 
 def _panel(axes: Axes, points: list[dict[str, Any]], colors: list[str], key: str) -> None:
@@ -120,7 +125,7 @@ def dodged(costs: list[float], heights: list[float]) -> list[float]:
 def unbeaten(points: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     """Points that no other point beats in cost `key` and in perplexity, by ascending cost."""
     kept: list[dict[str, Any]] = []
-    for point in sorted(points, key=lambda p: (p[key], p["mean"])):
+    for point in sorted((p for p in points if p["mean"] is not None), key=lambda p: (p[key], p["mean"])):
         if not kept or point["mean"] < kept[-1]["mean"]:
             kept.append(point)
     return kept

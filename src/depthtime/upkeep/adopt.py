@@ -7,6 +7,7 @@ again and must give the same bytes. Adoption leaves a receipt, which is then rec
 
 from __future__ import annotations
 
+import importlib
 import math
 import shutil
 import tempfile
@@ -187,36 +188,11 @@ def _check_bench(study: Study) -> None:
 
 
 def check_measured(study: Study, name: str) -> None:
-    """A small part of what was measured, measured again: counts and sizes must be equal, values to RELATIVE.
+    """What the measurement's own `remeasure` finds, held against its record: counts equal, values to RELATIVE.
 
     Errors near rounding are no numbers to hold on to: whatever is below ROUNDING may become anything below it.
     """
-    from depthtime.measure.clustering import clustering_record
-    from depthtime.measure.decoding import decoding_differences
-    from depthtime.measure.gradients import gradient_errors, load_problem
-    from depthtime.measure.solver_swap import solver_swap_record
-
-    if name == "gradients":
-        few = study.gradients.model_copy(update={"steps": study.gradients.steps[:3]})
-        now: Any = gradient_errors(load_problem(study), few)
-    elif name == "solver_swap":
-        fixed = {solver: steps[:1] for solver, steps in study.solver_swap.fixed.items()}
-        coarse = {
-            "fixed": fixed,
-            "adaptive": study.solver_swap.adaptive[-2:],
-            "tolerances": (max(study.solver_swap.tolerances),),
-        }
-        part = study.solver_swap.model_copy(update=coarse)
-        now = solver_swap_record(study.model_copy(update={"solver_swap": part}))
-    elif name == "clustering":
-        narrow = {"dimensions": study.clustering.dimensions[:1]}
-        now = clustering_record(study.clustering.model_copy(update=narrow))
-        del now["dimensions"]
-    else:
-        less = study.decoding.model_copy(update={"splits": 2})
-        now = decoding_differences(study.model_copy(update={"decoding": less}))
-        for row in now.values():
-            del row["splits"]
+    now = importlib.import_module(f"depthtime.measure.{name}").remeasure(study)
     was = _only(_by_name(read_json(paths.measured(name))), _by_name(now))
     if change := next(differences(was, _by_name(now), same=_same), None):
         raise AdoptError(f"{change}; run `snakemake {name}`")

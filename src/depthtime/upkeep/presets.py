@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from depthtime.config import (
     DiffEqFormerRun,
@@ -18,7 +18,8 @@ from depthtime.config import (
     Train,
     TransformerRun,
     as_tuples,
-    expectation,
+    explain,
+    misfits,
     read_yaml,
     suggest,
 )
@@ -48,13 +49,18 @@ class Preset(Part):
     train: Train
     runs: dict[str, Annotated[TransformerRun | DiffEqFormerRun, Field(discriminator="model")]]
 
+    @model_validator(mode="after")
+    def _models_fit_sizes(self) -> Preset:
+        if problems := list(misfits(self.model, self.runs)):
+            raise ValueError("; ".join(problems))
+        return self
+
     def build(self, run: str) -> LanguageModel:
         """The model of a row, freshly drawn on torch's default device."""
         return build_model(self.runs[run], self.model, num_classes=self.vocabulary_size, max_positions=self.window)
 
 
-class Presets(Part):
-    presets: dict[str, Preset]
+PRESET_FILE = TypeAdapter(dict[str, Preset])
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,11 @@ class Needs:
 
 def load_presets(path: Path = PRESETS) -> dict[str, Preset]:
     """Every preset by name. Raises: ConfigError with all mistakes of the file."""
+    raw = read_yaml(path)
     try:
-        return Presets.model_validate({"presets": as_tuples(read_yaml(path))}).presets
+        return PRESET_FILE.validate_python(as_tuples(raw))
     except ValidationError as error:
-        items = error.errors(include_url=False)
-        lines = [f"{path}: {'.'.join(map(str, item['loc'][1:]))}: {expectation(item)}" for item in items]
-        raise ConfigError(lines) from None
+        raise ConfigError([f"{path}: {explain(item, raw)}" for item in error.errors(include_url=False)]) from None
 
 
 def needs(preset: Preset, run: str) -> Needs:
