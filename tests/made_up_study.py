@@ -104,7 +104,7 @@ def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
     """A completed record of one run."""
     kind = "discrete" if config.run.model == "discrete" else "ode"
     place = config.group.seeds.index(seed)
-    rate = {5e-4: 1.04, 1e-3: 1.0, 2e-3: 0.985}[config.train.learning_rate]
+    rate = 1.0 - 0.02 * math.log2(config.train.learning_rate / 1e-3)
     scale = LEVEL.get(config.group_name, 1.0) * rate * (1 + SHIFTS[place % len(SHIFTS)])
     if kind == "ode":
         scale *= 1 + 0.004 * math.sin(3 * place + 1) - 0.02 * (config.group_name == "tuned")

@@ -294,9 +294,11 @@ class Select(Part):
 class Group(Part):
     """Runs that share data, sizes, recipe and seeds. Pairs are later runs minus the first, or minus those of `against`.
 
-    `against` names runs of other groups (group/run) that have the same data and at least these seeds.
+    `against` names runs of other groups (group/run) that have the same data and at least these seeds. `source` is the one
+    whose claims the group is for: it sorts tables and figures.
     """
 
+    source: Literal["continuumlm", "diffeqformer"] = "continuumlm"
     data: str
     seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
     model: Sizes
