@@ -3,17 +3,23 @@
 import itertools
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
 
+import fresh_clone
+from depthtime import paths
 from depthtime.config import Spectra
 from depthtime.measure.depth_trends import mean_interval, rank_correlation, summary, thirds, trends
 from depthtime.measure.eigenvalues import describe, layer_eigenvalues, nonzero_eigenvalues
-from depthtime.measure.spectra import hidden_units, run_spectra
+from depthtime.measure.spectra import hidden_units, measure_spectra, remeasure, run_spectra, spectra_record
 from depthtime.models.layer_weights import LayerWeights
+from depthtime.records import read_json, write_bytes
+from depthtime.train.checkpoint import dump_weights
+from depthtime.train.setup import build_for
 from small_models import DIFFEQFORMER, GPT, LLAMA, TRANSFORMER, model
 
 D, H, F = GPT.width, GPT.heads, GPT.ff_width
@@ -248,6 +254,45 @@ def test_both_positive_counts_heads_whose_qk_and_ov_are():
     assert record["qk"]["trained"]["positive_late"] == 1
     assert record["ov"]["trained"]["positive_late"] == 0.5
     assert (joint["both_positive_late"], joint["by_step"]["both_positive"]) == (0.5, [0.5])
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """A study with random weights of every seed in place of trained ones, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    study = fresh_clone.build(tmp_path)
+    for name, seed in itertools.product(study.spectra.runs, (1, 2)):
+        config = study.run(*name.split("/"))
+        made = model(config.run, seed=100 + seed, sizes=config.sizes, num_classes=30, max_positions=7)
+        folder = paths.run_folder(config.group_name, config.run_name, seed)
+        write_bytes(folder / "weights.safetensors", dump_weights(made))
+    return study
+
+
+def test_a_record_has_every_run_and_seed_and_is_the_same_twice(stored):
+    moved = []
+    measure_spectra(stored, lambda done, total: moved.append((done, total)))
+    first = paths.measured("spectra").read_bytes()
+    assert moved == [(done, 4) for done in range(1, 5)]
+    measure_spectra(stored)
+    assert paths.measured("spectra").read_bytes() == first
+    record = read_json(paths.measured("spectra"))
+    assert record["names"] == ["diffeq", "gpt"]
+    for run in record["names"]:
+        assert set(record[run]["qk"]["trained"]["by_seed"]) == {"1", "2"}
+        assert {"qk", "ov", "ff", "ff_4", "qk_and_ov"} <= set(record[run])
+    assert remeasure(stored) == record
+
+
+def test_the_untrained_model_is_the_one_that_training_starts_from(stored):
+    config = stored.run("forms", "diffeq")
+    dataset = SimpleNamespace(vocabulary_size=30)
+    start = {seed: build_for(config, dataset, seed).core.layer_weights() for seed in (1, 2)}
+    record = spectra_record(stored)["diffeq"]
+    expected = run_spectra(config, stored.spectra, start, start)
+    for kind in ("qk", "ov", "ff"):
+        assert record[kind]["untrained"] == expected[kind]["untrained"]
+        assert record[kind]["trained"] != expected[kind]["trained"]
 
 
 @pytest.mark.parametrize("run", [DIFFEQFORMER, TRANSFORMER])

@@ -136,14 +136,10 @@ def hidden_units(ff_width: int, counts: Sequence[int], seed: int) -> dict[str, N
 def _layers_of(study: Study, config: RunConfig, seed: int) -> tuple[Depths, Depths]:
     """The layers of a stored model, and of the one that its training started from."""
     model, vocabulary = load_stored(study, config.group_name, config.run_name, seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        start = build_model(
-            config.run,
-            config.sizes,
-            num_classes=len(vocabulary.words),
-            max_positions=config.dataset.positions,
-        )
+    torch.manual_seed(seed)
+    start = build_model(
+        config.run, config.sizes, num_classes=len(vocabulary.words), max_positions=config.dataset.positions
+    )
     return _layers(model), _layers(start)
 
 
