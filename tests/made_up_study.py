@@ -21,6 +21,7 @@ from made_up_measures import (
     gradients_record,
     short_clustering_record,
     solver_swap_record,
+    spectra_record,
     speed_record,
 )
 
@@ -190,4 +191,5 @@ def measured_records(study: Study) -> dict[str, Any]:
         "solver_swap": solver_swap_record(),
         "decoding": decoding_record(study),
         "clustering": short_clustering_record(study),
+        "spectra": spectra_record(study),
     }

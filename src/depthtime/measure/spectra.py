@@ -53,9 +53,16 @@ def measure_spectra(study: Study, on_model: Callable[[int, int], None] = lambda 
     write_json(paths.measured("spectra"), spectra_record(study, on_model))
 
 
-def spectra_record(study: Study, on_model: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any]:
-    """`run_spectra` of each of `spectra.runs`, over all seeds whose weights are kept, by the run's own name."""
-    settings = study.spectra
+def spectra_record(
+    study: Study,
+    on_model: Callable[[int, int], None] = lambda done, total: None,
+    layers_of: Callable[[Study, RunConfig, int], tuple[Depths, Depths]] | None = None,
+) -> dict[str, Any]:
+    """`run_spectra` of each of `spectra.runs`, over all seeds whose weights are kept, by the run's own name.
+
+    Args: layers_of: where trained and untrained layers of a run and seed come from, `stored_layers` by default.
+    """
+    settings, layers_of = study.spectra, layers_of or stored_layers
     torch.set_num_threads(settings.threads)
     record: dict[str, Any] = {
         "schema": 1,
@@ -70,7 +77,7 @@ def spectra_record(study: Study, on_model: Callable[[int, int], None] = lambda d
         config = study.run(*name.split("/"))
         trained, untrained = {}, {}
         for seed in config.run.keep_weights:
-            trained[seed], untrained[seed] = _layers_of(study, config, seed)
+            trained[seed], untrained[seed] = layers_of(study, config, seed)
             on_model(done := done + 1, total)
         record[config.run_name] = {"run": name} | run_spectra(config, settings, trained, untrained)
     return record
@@ -109,7 +116,7 @@ def run_spectra(
         "times": [round(t, 9) for t in times.tolist()],
         "third": thirds(len(times)),
         "heads": sizes.heads,
-        "width": sizes.width,
+        "width": len(layers[0].query),
         "left_out": LEFT_OUT[sizes.form],
     }
     for kind, after in states["trained"].items():
@@ -133,7 +140,7 @@ def hidden_units(ff_width: int, counts: Sequence[int], seed: int) -> dict[str, N
     return {f"ff_{count}": np.sort(rng.choice(ff_width, count, replace=False)) for count in counts}
 
 
-def _layers_of(study: Study, config: RunConfig, seed: int) -> tuple[Depths, Depths]:
+def stored_layers(study: Study, config: RunConfig, seed: int) -> tuple[Depths, Depths]:
     """The layers of a stored model, and of the one that its training started from."""
     model, vocabulary = load_stored(study, config.group_name, config.run_name, seed)
     torch.manual_seed(seed)

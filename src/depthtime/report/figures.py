@@ -24,6 +24,7 @@ from depthtime.report.frontier import frontier
 from depthtime.report.gradients import gradients_figure
 from depthtime.report.solver_swap import solver_swap_figure
 from depthtime.report.sources import Sources, load_sources
+from depthtime.report.spectra import spectra_figure
 from depthtime.report.speed import speed_figure
 
 MARKERS = "os^vPX"  # of groups, beside their colours
@@ -249,4 +250,5 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "solver_swap": solver_swap_figure,
     "decoding": decoding_figure,
     "clustering": clustering_figure,
+    "spectra": spectra_figure,
 }

@@ -1,4 +1,4 @@
-"""Values of what was measured, for sentences: clustering.*, decoding.*, gradients.*, solver_swap.*, speed.*."""
+"""Values of what was measured, for sentences, by the name of the measurement: clustering.*, decoding.*, speed.*, ..."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
 from depthtime.report.sources import Sources
+from depthtime.report.spectra import spectra_values
 
 
 def measured_values(sources: Sources) -> dict[str, str]:
@@ -16,6 +17,7 @@ def measured_values(sources: Sources) -> dict[str, str]:
         **_decoding(sources),
         **_gradients(sources.measured["gradients"]),
         **_solver_swap(sources.measured["solver_swap"]),
+        **spectra_values(sources),
         **_speed(sources.bench["speed"]),
     }
 

@@ -19,6 +19,7 @@ from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.gradients import gradient_methods, gradients
 from depthtime.report.solver_swap import leaks, solver_swap
 from depthtime.report.sources import Sources, load_sources
+from depthtime.report.spectra import spectra
 from depthtime.report.speed import speed, speed_profile
 
 TABLES = paths.RESULTS / "tables"
@@ -34,6 +35,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "leaks": leaks,
     "decoding": decoding,
     "clustering": clustering,
+    "spectra": spectra,
     "variants": variants,
     "references": references,
     "cost": cost,
