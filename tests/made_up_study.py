@@ -102,7 +102,7 @@ def diverge(group: str, run: str, seed: int, at: int) -> None:
 
 def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
     """A completed record of one run."""
-    kind = "discrete" if config.run.model == "discrete" else "ode"
+    kind = "discrete" if config.run.model in {"discrete", "transformer"} else "ode"
     place = config.group.seeds.index(seed)
     rate = 1.0 - 0.02 * math.log2(config.train.learning_rate / 1e-3)
     scale = LEVEL.get(config.group_name, 1.0) * rate * (1 + SHIFTS[place % len(SHIFTS)])
@@ -111,6 +111,7 @@ def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
     if config.group.against:
         scale *= 1 + 0.004 * (sum(map(ord, config.run_name)) % 7)
     values = [(s, scale * v) for s, v in zip(STEPS, CURVES[kind], strict=True) if s <= config.train.max_steps]
+    values = values or [(config.train.max_steps, scale * CURVES[kind][0])]
     curve = [point(step, value, 87192) for step, value in values]
     counts = COST[kind]
     if kind == "discrete":

@@ -294,8 +294,8 @@ class Select(Part):
 class Group(Part):
     """Runs that share data, sizes, recipe and seeds. Pairs are later runs minus the first, or minus those of `against`.
 
-    `against` names runs of other groups (group/run) that have the same data and at least these seeds. `source` is the one
-    whose claims the group is for: it sorts tables and figures.
+    `against` names runs of other groups (group/run) that have the same data and at least these seeds. `source`, whose
+    claims the group is for, sorts tables and figures.
     """
 
     source: Literal["continuumlm", "diffeqformer"] = "continuumlm"

@@ -15,6 +15,7 @@ from depthtime.report.comparisons import difference, perplexity_by_step, summary
 from depthtime.report.controls import controls
 from depthtime.report.costs import cost, references, tuning
 from depthtime.report.decoding import decoding
+from depthtime.report.diffeqformer import diffeqformer
 from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.gradients import gradient_methods, gradients
 from depthtime.report.solver_swap import leaks, solver_swap
@@ -28,6 +29,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "perplexity_by_step": perplexity_by_step,
     "difference": difference,
     "controls": controls,
+    "diffeqformer": diffeqformer,
     "gradients": gradients,
     "gradient_methods": gradient_methods,
     "solver_swap": solver_swap,
