@@ -22,6 +22,7 @@ from made_up_measures import (
     short_clustering_record,
     solver_swap_record,
     speed_record,
+    trained_clustering_record,
 )
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -191,4 +192,5 @@ def measured_records(study: Study) -> dict[str, Any]:
         "solver_swap": solver_swap_record(),
         "decoding": decoding_record(study),
         "clustering": short_clustering_record(study),
+        "trained_clustering": trained_clustering_record(study),
     }

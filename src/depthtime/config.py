@@ -385,6 +385,16 @@ class Clustering(Part):
     resamples: Positive  # of the bootstrap over seeds
 
 
+class TrainedClustering(Part):
+    """Tokens moved by the trained weights of `run` (group/run, every kept seed): `draws` of `tokens` random words."""
+
+    run: str
+    tokens: Annotated[int, Field(ge=2)]
+    draws: Positive
+    threshold: Rate  # distance of neighbours in a cluster
+    threads: Positive
+
+
 class Bench(Part):
     """`runs` on each of `threads`; `frontier` on one thread; `speed`, a continuous run, part by part on one thread."""
 
@@ -407,6 +417,7 @@ class Study(Part):
     solver_swap: SolverSwap
     decoding: Decoding
     clustering: Clustering
+    trained_clustering: TrainedClustering
 
     def group(self, name: str) -> Group:
         """A group by name, or an error that lists the names there are."""
@@ -600,6 +611,10 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
     ]
     rows = _rows(raw)
     named = [(f"{stage}.run", rows.get(stage, {}).get("run")) for stage in ("gradients", "solver_swap")]
+    keeping = {entry.rpartition("/")[0] for entry in kept}
+    entry = rows.get("trained_clustering", {}).get("run")
+    if isinstance(entry, str) and entry not in keeping:
+        yield f"trained_clustering.run: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
     named += [("decoding.runs", entry) for entry in _items(rows.get("decoding", {}).get("runs"))]
     for at, entry in named:
         if isinstance(entry, str) and entry not in kept:
@@ -674,7 +689,7 @@ KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, or a 
 SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
-    "clustering": Clustering,
+    "clustering": Clustering, "trained_clustering": TrainedClustering,
 }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from depthtime.report.gradients import gradients_figure
 from depthtime.report.solver_swap import solver_swap_figure
 from depthtime.report.sources import Sources, load_sources
 from depthtime.report.speed import speed_figure
+from depthtime.report.trained_clustering import trained_clustering_figure
 
 MARKERS = "os^vPX"  # of groups, beside their colours
 FIGURES = paths.RESULTS / "figures"
@@ -251,4 +252,5 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "solver_swap": solver_swap_figure,
     "decoding": decoding_figure,
     "clustering": clustering_figure,
+    "trained_clustering": trained_clustering_figure,
 }

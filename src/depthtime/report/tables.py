@@ -21,6 +21,7 @@ from depthtime.report.gradients import gradient_methods, gradients
 from depthtime.report.solver_swap import leaks, solver_swap
 from depthtime.report.sources import Sources, load_sources
 from depthtime.report.speed import speed, speed_profile
+from depthtime.report.trained_clustering import trained_clustering
 
 TABLES = paths.RESULTS / "tables"
 
@@ -36,6 +37,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "leaks": leaks,
     "decoding": decoding,
     "clustering": clustering,
+    "trained_clustering": trained_clustering,
     "variants": variants,
     "references": references,
     "cost": cost,
