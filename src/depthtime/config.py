@@ -294,8 +294,8 @@ class Select(Part):
 class Group(Part):
     """Runs that share data, sizes, recipe and seeds. Pairs are later runs minus the first, or minus those of `against`.
 
-    `against` names runs of other groups (group/run) that have the same data and at least these seeds. `source` is the one
-    whose claims the group is for: it sorts tables and figures.
+    `against` names runs of other groups (group/run) that have the same data and at least these seeds. `source`, whose
+    claims the group is for, sorts tables and figures.
     """
 
     source: Literal["continuumlm", "diffeqformer"] = "continuumlm"
@@ -385,6 +385,16 @@ class Clustering(Part):
     resamples: Positive  # of the bootstrap over seeds
 
 
+class TrainedClustering(Part):
+    """Tokens moved by the trained weights of `run` (group/run, every kept seed): `draws` of `tokens` random words."""
+
+    run: str
+    tokens: Annotated[int, Field(ge=2)]
+    draws: Positive
+    threshold: Rate  # distance of neighbours in a cluster
+    threads: Positive
+
+
 class Spectra(Part):
     """Eigenvalues over depth of `runs` (group/run), every seed whose weights are kept.
 
@@ -419,6 +429,7 @@ class Study(Part):
     solver_swap: SolverSwap
     decoding: Decoding
     clustering: Clustering
+    trained_clustering: TrainedClustering
     spectra: Spectra
 
     def group(self, name: str) -> Group:
@@ -614,6 +625,10 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
     ]
     rows = _rows(raw)
     named = [(f"{stage}.run", rows.get(stage, {}).get("run")) for stage in ("gradients", "solver_swap")]
+    keeping = {entry.rpartition("/")[0] for entry in kept}
+    entry = rows.get("trained_clustering", {}).get("run")
+    if isinstance(entry, str) and entry not in keeping:
+        yield f"trained_clustering.run: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
     named += [("decoding.runs", entry) for entry in _items(rows.get("decoding", {}).get("runs"))]
     for at, entry in named:
         if isinstance(entry, str) and entry not in kept:
@@ -709,7 +724,7 @@ KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, or a 
 SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
-    "clustering": Clustering, "spectra": Spectra,
+    "clustering": Clustering, "trained_clustering": TrainedClustering, "spectra": Spectra,
 }  # fmt: skip
 
 

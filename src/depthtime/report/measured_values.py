@@ -8,6 +8,7 @@ from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
 from depthtime.report.sources import Sources
 from depthtime.report.spectra import spectra_values
+from depthtime.report.trained_clustering import trained_clustering_values
 
 
 def measured_values(sources: Sources) -> dict[str, str]:
@@ -19,6 +20,7 @@ def measured_values(sources: Sources) -> dict[str, str]:
         **_solver_swap(sources.measured["solver_swap"]),
         **spectra_values(sources),
         **_speed(sources.bench["speed"]),
+        **trained_clustering_values(sources),
     }
 
 
