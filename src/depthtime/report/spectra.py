@@ -36,7 +36,7 @@ def spectra(sources: Sources) -> Table:
     record = sources.measured["spectra"]
     numbers: list[Row] = []
     words: list[Row] = []
-    for run, label in _labels(sources).items():
+    for run, label in _labels(record).items():
         part = record[run]
         for kind in _kinds(record):
             entry = part[kind]
@@ -98,10 +98,14 @@ def _kind_label(kind: str, part: Row) -> str:
     return f"{name} ({part[kind]['eigenvalues']} eigenvalues)"
 
 
-def _labels(sources: Sources) -> dict[str, str]:
-    """Run name -> its label, in the order of the record."""
-    record = sources.measured["spectra"]
-    return {run: sources.label(*record[run]["run"].split("/")) for run in record["names"]}
+def _labels(record: Row) -> dict[str, str]:
+    """Run name -> `diffeq (generated weights, 6 steps)`, `gpt (stored weights, 6 layers)`, in the record's order."""
+    words = {"diffeqformer": ("generated", "steps"), "transformer": ("stored", "layers")}
+    labels = {}
+    for run in record["names"]:
+        origin, of_depth = words[record[run]["model"]]
+        labels[run] = f"{run} ({origin} weights, {len(record[run]['times'])} {of_depth})"
+    return labels
 
 
 def _flat(entry: Row) -> Row:
@@ -125,7 +129,8 @@ def spectra_figure(sources: Sources) -> Figure:
 
     The untrained largest modulus is drawn from the height of the trained one: it may be ten thousand times smaller.
     """
-    record, labels = sources.measured["spectra"], _labels(sources)
+    record = sources.measured["spectra"]
+    labels = _labels(record)
     colors = dict(zip(labels, style_colors(len(labels)), strict=True))
     figure = Figure(figsize=(12.8, 7.8 + 0.22 * len(labels)))
     FigureCanvasAgg(figure)
@@ -140,7 +145,7 @@ def spectra_figure(sources: Sources) -> Figure:
         _dress(upper, lower, kind)
         for place, run in enumerate(reversed(labels)):
             text, at = _rho_words(run, record[run], kind), (0, 5 + 13 * place)
-            upper.annotate(text, (0, 1), at, "axes fraction", "offset points", color=colors[run], size=8.5)
+            upper.annotate(text, (0, 1), at, "axes fraction", "offset points", color=colors[run], size=8)
         upper.set_title(PANELS[kind], size=10.5, pad=9 + 13 * len(labels))
     grid[0, 0].set_ylabel("largest modulus (log scale)")
     grid[1, 0].set_ylabel("share of positive real parts")
@@ -149,12 +154,12 @@ def spectra_figure(sources: Sources) -> Figure:
         figure.text(0.065, 1 - (0.57 + 0.22 * place) / tall, line, color=GREY, size=9.5, va="center")
     handles: list[Any] = [Line2D([], [], color=colors[run], label=label) for run, label in labels.items()]
     handles += [
-        Line2D([], [], color=DARK, label="median, trained"),
-        Patch(color=DARK, alpha=0.16, lw=0, label="middle half, trained"),
+        Line2D([], [], color=DARK, label="median"),
+        Patch(color=DARK, alpha=0.16, lw=0, label="middle half"),
         Line2D([], [], color=DARK, lw=0.6, alpha=0.4, label="one head (FF: one seed)"),
         Line2D([], [], color=DARK, lw=1.3, ls=(0, (4, 2)), label="median, untrained"),
     ]
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.06, 0), ncols=len(handles), handlelength=2.2)
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.06, 0), ncols=len(handles), columnspacing=1.3)
     return figure
 
 
@@ -192,6 +197,7 @@ def _dress(upper: Axes, lower: Axes, kind: str) -> None:
     lower.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     for axes in (upper, lower):
         axes.set_xlim(0, 1.02)
+        axes.set_xticks(np.linspace(0, 1, 6))
         axes.set_xlabel("depth time t")
 
 
