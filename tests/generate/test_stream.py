@@ -180,8 +180,9 @@ def test_options_out_of_range_are_refused_at_once(fresh, option):
 
 
 def test_runs_with_weights_are_told(fresh):
-    assert runs_with_weights(fresh) == ["core/discrete/1", "core/ode/1"]
-    with pytest.raises(DepthtimeError, match=r"runs with weights: core/discrete/1, core/ode/1$"):
+    kept = ["core/discrete/1", "core/ode/1", "forms/diffeq/1", "forms/diffeq/2", "forms/gpt/1", "forms/gpt/2"]
+    assert runs_with_weights(fresh) == kept
+    with pytest.raises(DepthtimeError, match=rf"runs with weights: {', '.join(kept)}$"):
         load_stored(fresh, "core", "ode", 2)
 
 
