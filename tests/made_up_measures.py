@@ -1,10 +1,14 @@
-"""Made-up records of what measures: gradients, solver_swap, decoding, clustering, and the speed part of the bench."""
+"""Made-up records of what measures: gradients, solver_swap, decoding, clustering, spectra, and speed in the bench."""
 
 from __future__ import annotations
 
 from functools import cache
 
+import torch
+
 from depthtime.measure.clustering import clustering_record
+from depthtime.measure.spectra import spectra_record as measured_spectra
+from depthtime.models.layer_weights import LayerWeights
 
 MIB = 2**20
 COUNTS = {"direct": (4, 0), "checkpointed": (4, 4), "adjoint": (4, 4), "reversible": (8, 8)}  # calls a step
@@ -179,6 +183,28 @@ def trained_clustering_record(study):
             start = {"components": [40.0] * 3, "cosine": [0.0] * 3, "effective_rank": [30.0] * 3}
             record[name][weights] = {"start": start, "end": end, "curve": [[r * t for t in times] for r in rise]}
     return record
+
+
+def spectra_record(study):
+    """The measurement itself on made-up matrices: those of generated weights grow with t, the others do not."""
+    few = study.spectra.model_copy(update={"resamples": 50})
+    return measured_spectra(study.model_copy(update={"spectra": few}), layers_of=_made_up_layers)
+
+
+def _made_up_layers(study, config, seed):
+    generated = config.run.model == "diffeqformer"
+    steps = config.run.num_steps if generated else config.run.layers
+    numbers = [(k / steps, seed if generated else seed + 100 * k) for k in range(1, steps + 1)]
+    start = [_layer(t, number, 0.01 * t if generated else 0.2) for t, number in numbers]
+    return [_layer(t, number, 0.3 + 0.7 * t if generated else 0.5, t) for t, number in numbers], start
+
+
+def _layer(t, seed, scale, symmetric=0.0):
+    """Gaussian matrices of width 16, W_O drawn towards W_V^T."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(16, 16)] * 4 + [(16, 128), (128, 16)]
+    query, key, value, out, ff_in, ff_out = (scale * torch.randn(shape, generator=generator) for shape in shapes)
+    return LayerWeights(t, query, key, value, out + symmetric * value.T, ff_in, ff_out, None)
 
 
 def speed_record(study):

@@ -21,6 +21,7 @@ from made_up_measures import (
     gradients_record,
     short_clustering_record,
     solver_swap_record,
+    spectra_record,
     speed_record,
     trained_clustering_record,
 )
@@ -193,4 +194,5 @@ def measured_records(study: Study) -> dict[str, Any]:
         "decoding": decoding_record(study),
         "clustering": short_clustering_record(study),
         "trained_clustering": trained_clustering_record(study),
+        "spectra": spectra_record(study),
     }

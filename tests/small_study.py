@@ -45,6 +45,31 @@ clustering:
   few: 3
   resamples: 20
 trained_clustering: {run: core/ode, tokens: 4, draws: 2, threshold: 0.1, threads: 1}
+spectra: {runs: [forms/diffeq, forms/gpt], ff_units: [4], resamples: 50, threads: 1}
+"""
+FORMS = """\
+  forms:  # no stage trains it: tests that need its weights do
+    data: tale
+    seeds: [1, 2]
+    model: {form: gpt, width: 8, heads: 2, ff_width: 16, dropout: 0.1}
+    train: {<<: *recipe, max_steps: 6, warmup_steps: 1, eval_every: 6}
+    runs:
+      diffeq:
+        model: diffeqformer
+        num_steps: 3
+        solver: euler_right
+        sinusoids: 4
+        depth_features: 3
+        time_scale: 1000.0
+        decays_generators: false
+        keep_weights: [1, 2]
+      gpt:
+        model: transformer
+        layers: 3
+        wiring: sequential
+        step_scale: one
+        shares_weights: false
+        keep_weights: [1, 2]
 """
 PARAMS = (
     """\
@@ -67,7 +92,7 @@ groups:
     data: tale
     seeds: [1, 2]
     model: {width: 16, heads: 2, ff_width: 16, positions: fixed, embedding_std: 1.0}
-    train:
+    train: &recipe
       max_steps: 24
       batch_size: 4
       batch_order: seeded
@@ -88,6 +113,9 @@ groups:
     runs:
       discrete: {model: discrete, layers: 2, keep_weights: [1]}
       ode: {model: continuous, solver: rk4, num_steps: 1, gradient: direct, t0: 0.0, t1: 1.0, keep_weights: [1]}
+"""
+    + FORMS
+    + """\
 bench: {runs: [core/ode], threads: [1], frontier: [], speed: core/ode, peak_size: 64, warmup_steps: 1, rounds: 3}
 """
     + MEASUREMENTS

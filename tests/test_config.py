@@ -52,6 +52,19 @@ def test_yaml_1_2_reads_numbers_as_dvc_does(tmp_path):
         ),
         ("speed: core/ode", "speed: core/od", "bench.speed: 'core/od' is not a run; did you mean core/ode"),
         ("run: core/ode/42", "run: core/ode/43", "gradients.run: 'core/ode/43' keeps no weights; did you mean core/"),
+        (
+            "runs: [gpt_form/diffeq,",
+            "runs: [gpt_form/diffe,",
+            "spectra.runs: 'gpt_form/diffe' keeps no weights; did",
+        ),
+        ("runs: [gpt_form/diffeq,", "runs: [gpt_form/wide,", "spectra.runs: 'gpt_form/wide' keeps no weights"),
+        (
+            "runs: [gpt_form/diffeq,",
+            "runs: [core/ode,",
+            "spectra.runs: 'core/ode' is of model 'continuous'; exp",
+        ),
+        ("runs: [gpt_form/diffeq,", "runs: [gpt_form/gpt,", "spectra.runs: two runs are called 'gpt'"),
+        ("ff_units: [100,", "ff_units: [1000,", "spectra.ff_units: 1000 of the 512 hidden units of gpt_form/diffeq"),
         ("[core/discrete/42, core/ode/42]", "[tuned/ode/43]", "decoding.runs: 'tuned/ode/43' keeps no weights"),
         (
             TUNED,

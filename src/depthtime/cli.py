@@ -167,6 +167,15 @@ def trained_clustering() -> None:
         measure_trained_clustering(study, moved)
 
 
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime spectra")
+def spectra() -> None:
+    """Eigenvalues of trained weights over depth time, of queries with keys, values with outputs, and feed-forward."""
+    with running_stage("spectra") as study, counting("spectra") as moved:
+        from depthtime.measure.spectra import measure_spectra
+
+        measure_spectra(study, moved)
+
+
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime analyse core")
 def analyse(group: GroupName) -> None:
     """Means, intervals and paired differences over the seeds of a group."""

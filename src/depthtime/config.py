@@ -417,6 +417,18 @@ class TrainedClustering(Part):
     threads: Positive
 
 
+class Spectra(Part):
+    """Eigenvalues over depth of `runs` (group/run), every seed whose weights are kept.
+
+    `ff_units`: how many hidden units of the feed-forward part are drawn, beside all of them.
+    """
+
+    runs: Annotated[tuple[str, ...], Field(min_length=1)]
+    ff_units: tuple[Positive, ...]
+    resamples: Positive  # of the bootstrap over seeds and heads
+    threads: Positive
+
+
 class Bench(Part):
     """`runs` on each of `threads`; `frontier` on one thread; `speed`, a continuous run, part by part on one thread."""
 
@@ -440,6 +452,7 @@ class Study(Part):
     decoding: Decoding
     clustering: Clustering
     trained_clustering: TrainedClustering
+    spectra: Spectra
 
     def group(self, name: str) -> Group:
         """A group by name, or an error that lists the names there are."""
@@ -624,6 +637,7 @@ def _dangling(raw: dict[str, Any]) -> Iterator[str]:
             if entry not in runs:
                 yield f"bench.{key}: {entry!r} is not a run{suggest(entry, runs)}; expected group/run"
     yield from _without_weights(raw, groups)
+    yield from _without_spectra(_rows(raw).get("spectra", {}), groups)
 
 
 def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -644,6 +658,27 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
     for at, entry in named:
         if isinstance(entry, str) and entry not in kept:
             yield f"{at}: {entry!r} keeps no weights{suggest(entry, kept)}; expected group/run/seed of keep_weights"
+
+
+def _without_spectra(spectra: dict[str, Any], groups: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Spectra need kept weights of models whose layers are matrices of one kind, and enough hidden units."""
+    rows = {f"{name}/{run}": row for name, group in groups.items() for run, row in _rows(group.get("runs")).items()}
+    entries = [entry for entry in _items(spectra.get("runs")) if isinstance(entry, str)]
+    for entry in entries:
+        row, at = rows.get(entry, {}), f"spectra.runs: {entry!r}"
+        if not _items(row.get("keep_weights")):
+            kept = [name for name, other in rows.items() if _items(other.get("keep_weights"))]
+            yield f"{at} keeps no weights{suggest(entry, kept)}; expected group/run with keep_weights"
+        elif row.get("model") not in {"transformer", "diffeqformer"}:
+            yield f"{at} is of model {row.get('model')!r}; expected transformer or diffeqformer"
+        sizes = row.get("sizes") or groups.get(entry.partition("/")[0], {}).get("model")
+        width = sizes.get("ff_width") if isinstance(sizes, dict) else None
+        for units in _items(spectra.get("ff_units")):
+            if isinstance(units, int) and isinstance(width, int) and units > width:
+                yield f"spectra.ff_units: {units} of the {width} hidden units of {entry}; expected at most {width}"
+    names = [entry.partition("/")[2] for entry in entries]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"spectra.runs: two runs are called {name!r}; the record has one place for each name"
 
 
 def _dangling_select(groups: dict[str, dict[str, Any]], name: str, select: dict[str, Any]) -> Iterator[str]:
@@ -714,7 +749,7 @@ KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, or a 
 SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
-    "clustering": Clustering, "trained_clustering": TrainedClustering,
+    "clustering": Clustering, "trained_clustering": TrainedClustering, "spectra": Spectra,
 }  # fmt: skip
 
 

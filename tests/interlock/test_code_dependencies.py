@@ -27,6 +27,7 @@ ENTRIES = {
     "decoding": ["measure.decoding"],
     "clustering": ["measure.clustering"],
     "trained_clustering": ["measure.trained_clustering"],
+    "spectra": ["measure.spectra"],
     "analyse": ["analyse.aggregate"],
     "report": ["report.tables", "report.figures"],
 }
@@ -74,6 +75,7 @@ def _models(study, stage):
         "gradients": [study.gradients.run],
         "solver_swap": [study.solver_swap.run],
         "decoding": study.decoding.runs,
+        "spectra": study.spectra.runs,
     }
     names = measured.get(stage.rule, [])
     runs = list(study.groups[group].runs.values()) if kind == "train" else []

@@ -1,5 +1,7 @@
 """Measurements are adopted when a part of them comes out again, and refused where a number moved."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -11,9 +13,12 @@ from depthtime.measure.clustering import measure_clustering
 from depthtime.measure.decoding import measure_decoding
 from depthtime.measure.gradients import measure_gradients
 from depthtime.measure.solver_swap import measure_solver_swap
+from depthtime.measure.spectra import measure_spectra
+from depthtime.models import diffeqformer
 from depthtime.models.block import PostNormBlock
 from depthtime.models.cache import KeyValues
 from depthtime.records import read_json, write_json
+from depthtime.train.run import train_run
 from depthtime.upkeep.adopt import check_measured
 
 MEASURE = {
@@ -21,6 +26,7 @@ MEASURE = {
     "solver_swap": measure_solver_swap,
     "decoding": measure_decoding,
     "clustering": measure_clustering,
+    "spectra": measure_spectra,
 }
 
 
@@ -29,6 +35,8 @@ def params(study, monkeypatch):
     """The small study, finished, with what measures run in it."""
     monkeypatch.chdir(study.folder)
     params = load_params()
+    for run, seed in itertools.product(("diffeq", "gpt"), (1, 2)):
+        train_run(params, "forms", run, seed)
     for measure in MEASURE.values():
         measure(params)
     return params
@@ -69,6 +77,13 @@ def test_tokens_that_move_otherwise_are_refused(params, monkeypatch):
         check_measured(params, "clustering")
 
 
+def test_weights_of_other_depth_times_are_refused(params, monkeypatch):
+    plain = diffeqformer.time_features
+    monkeypatch.setattr(diffeqformer, "time_features", lambda times, *rest: plain([0.9 * t for t in times], *rest))
+    with pytest.raises(AdoptError, match=r"diffeq\.\w+\.trained"):
+        check_measured(params, "spectra")
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -78,6 +93,8 @@ def test_tokens_that_move_otherwise_are_refused(params, monkeypatch):
         ("solver_swap", lambda record: record["solvers"][0].update(perplexity=None)),
         ("decoding", lambda record: record["ode"].update(positions=1)),
         ("clustering", lambda record: record["d3"]["g_cos"]["by_seed"].__setitem__(1, 99)),
+        ("spectra", lambda record: record["gpt"]["qk"]["trained"]["by_seed"]["2"]["largest"][1].__setitem__(0, 9.0)),
+        ("spectra", lambda record: record["diffeq"]["ov"]["untrained"].update(undefined=1)),
     ],
 )
 def test_counts_in_lists_and_missing_values_count_too(params, name, change):

@@ -25,6 +25,7 @@ from depthtime.report.frontier import frontier
 from depthtime.report.gradients import gradients_figure
 from depthtime.report.solver_swap import solver_swap_figure
 from depthtime.report.sources import Sources, load_sources
+from depthtime.report.spectra import spectra_figure
 from depthtime.report.speed import speed_figure
 from depthtime.report.trained_clustering import trained_clustering_figure
 
@@ -253,4 +254,5 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "decoding": decoding_figure,
     "clustering": clustering_figure,
     "trained_clustering": trained_clustering_figure,
+    "spectra": spectra_figure,
 }

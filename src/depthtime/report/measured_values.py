@@ -1,6 +1,4 @@
-"""Values of what was measured, for sentences: clustering.*, decoding.*, gradients.*, solver_swap.*, speed.*,
-trained_clustering.*.
-"""
+"""Values of what was measured, for sentences, by the name of the measurement: clustering.*, decoding.*, speed.*, ..."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ from typing import Any
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
 from depthtime.report.sources import Sources
+from depthtime.report.spectra import spectra_values
 from depthtime.report.trained_clustering import trained_clustering_values
 
 
@@ -19,6 +18,7 @@ def measured_values(sources: Sources) -> dict[str, str]:
         **_decoding(sources),
         **_gradients(sources.measured["gradients"]),
         **_solver_swap(sources.measured["solver_swap"]),
+        **spectra_values(sources),
         **_speed(sources.bench["speed"]),
         **trained_clustering_values(sources),
     }

@@ -20,6 +20,7 @@ from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.gradients import gradient_methods, gradients
 from depthtime.report.solver_swap import leaks, solver_swap
 from depthtime.report.sources import Sources, load_sources
+from depthtime.report.spectra import spectra
 from depthtime.report.speed import speed, speed_profile
 from depthtime.report.trained_clustering import trained_clustering
 
@@ -38,6 +39,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "decoding": decoding,
     "clustering": clustering,
     "trained_clustering": trained_clustering,
+    "spectra": spectra,
     "variants": variants,
     "references": references,
     "cost": cost,
