@@ -158,6 +158,15 @@ def clustering() -> None:
         measure_clustering(study, moved)
 
 
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime sensitivity")
+def sensitivity() -> None:
+    """Score the words of our own sentences by Lyapunov exponents over depth, and by common measures of importance."""
+    with running_stage("sensitivity") as study, counting("sentences") as moved:
+        from depthtime.measure.sensitivity import measure_sensitivity
+
+        measure_sensitivity(study, moved)
+
+
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime analyse core")
 def analyse(group: GroupName) -> None:
     """Means, intervals and paired differences over the seeds of a group."""

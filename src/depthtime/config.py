@@ -385,6 +385,22 @@ class Clustering(Part):
     resamples: Positive  # of the bootstrap over seeds
 
 
+class Sensitivity(Part):
+    """Which words of `sentences` (a file) matter to `runs` (group/run), all seeds whose weights are kept."""
+
+    runs: Annotated[tuple[str, ...], Field(min_length=1)]
+    sentences: str
+    directions: Positive  # random perturbations of each word that are carried along, at most the width
+    resamples: Positive  # of the bootstrap over sentences
+    threads: Positive
+
+    @model_validator(mode="after")
+    def _runs_differ(self) -> Sensitivity:
+        if len({name.rpartition("/")[2] for name in self.runs}) < len(self.runs):
+            raise ValueError(f"runs = {list(self.runs)}: two have the same name, by which the record tells them apart")
+        return self
+
+
 class Bench(Part):
     """`runs` on each of `threads`; `frontier` on one thread; `speed`, a continuous run, part by part on one thread."""
 
@@ -407,6 +423,7 @@ class Study(Part):
     solver_swap: SolverSwap
     decoding: Decoding
     clustering: Clustering
+    sensitivity: Sensitivity
 
     def group(self, name: str) -> Group:
         """A group by name, or an error that lists the names there are."""
@@ -604,6 +621,11 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
     for at, entry in named:
         if isinstance(entry, str) and entry not in kept:
             yield f"{at}: {entry!r} keeps no weights{suggest(entry, kept)}; expected group/run/seed of keep_weights"
+    with_any = list(dict.fromkeys(name.rpartition("/")[0] for name in kept))
+    for entry in _items(rows.get("sensitivity", {}).get("runs")):
+        if isinstance(entry, str) and entry not in with_any:
+            hint = suggest(entry, with_any)
+            yield f"sensitivity.runs: {entry!r} keeps no weights{hint}; expected group/run with keep_weights"
 
 
 def _dangling_select(groups: dict[str, dict[str, Any]], name: str, select: dict[str, Any]) -> Iterator[str]:
@@ -674,7 +696,7 @@ KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, or a 
 SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
-    "clustering": Clustering,
+    "clustering": Clustering, "sensitivity": Sensitivity,
 }  # fmt: skip
 
 
