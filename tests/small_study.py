@@ -44,6 +44,7 @@ clustering:
   wide_threshold: 0.3
   few: 3
   resamples: 20
+sensitivity: {runs: [core/ode], sentences: sentences.yaml, directions: 4, resamples: 20, threads: 1}
 """
 PARAMS = (
     """\
