@@ -53,7 +53,11 @@ def test_yaml_1_2_reads_numbers_as_dvc_does(tmp_path):
         ("speed: core/ode", "speed: core/od", "bench.speed: 'core/od' is not a run; did you mean core/ode"),
         ("run: core/ode/42", "run: core/ode/43", "gradients.run: 'core/ode/43' keeps no weights; did you mean core/"),
         ("[core/discrete/42, core/ode/42]", "[tuned/ode/43]", "decoding.runs: 'tuned/ode/43' keeps no weights"),
-        ("runs: [gpt_form/diffeq, gpt", "runs: [gpt_form/dif, gpt", "sensitivity.runs: 'gpt_form/dif' keeps no weights; did you"),
+        (
+            "runs: [gpt_form/diffeq, gpt",
+            "runs: [gpt_form/dif, gpt",
+            "sensitivity.runs: 'gpt_form/dif' keeps no weights; did you",
+        ),
         ("runs: [gpt_form/diffeq,", "runs: [core/gpt,", "sensitivity: runs = ['core/gpt', 'gpt_form/gpt']: two have"),
         (
             TUNED,

@@ -185,6 +185,7 @@ def report(
     """Write every table and figure from records; with --readme, insert numbers into a text."""
     from depthtime.report.figures import write_figures
     from depthtime.report.readme import insert_numbers
+    from depthtime.report.sensitivity_page import write_page
     from depthtime.report.tables import write_tables
 
     if readme is not None:
@@ -198,6 +199,7 @@ def report(
     with running_stage("report") as study:
         write_tables(study)
         write_figures(study)
+        write_page(study)
 
 
 @app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime check")

@@ -28,7 +28,7 @@ ENTRIES = {
     "clustering": ["measure.clustering"],
     "sensitivity": ["measure.sensitivity"],
     "analyse": ["analyse.aggregate"],
-    "report": ["report.tables", "report.figures"],
+    "report": ["report.tables", "report.figures", "report.sensitivity_page"],
 }
 NOT_PYTHON = {"report": {"src/depthtime/report/depthtime.mplstyle", "published.yaml"}}
 

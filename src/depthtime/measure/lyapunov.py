@@ -5,8 +5,8 @@ block of the Jacobian between that token and the output alone. `tangent_flow` is
 of one token, carried through all tokens by the linearised steps. They agree where there is one token.
 
 Any f_k will do; nothing here knows of language. States are (N, D): N tokens, width D.
-Source: Neural ODE Transformers (ICLR 2025), released code; Benettin et al. (1980), Lyapunov characteristic exponents for
-smooth dynamical systems, Meccanica 15, for the exponents by QR factors.
+Source: Neural ODE Transformers (ICLR 2025), released code; for exponents by QR factors Benettin et al. (1980),
+Lyapunov characteristic exponents for smooth dynamical systems, Meccanica 15.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def pair_exponents(steps: Sequence[Step], states: Sequence[Tensor], output: int)
 def tangent_flow(steps: Sequence[Step], states: Sequence[Tensor], seeds: Tensor, *, token: int, output: int) -> Flow:
     """Carry `seeds` (D, r), orthonormal perturbations of one token, along `states` y_0 ... y_{L-1}.
 
-    V <- V + h JVP_f(y_k; V) for V (N, D, r), which is made orthonormal in each step; R of all steps multiplies back what
-    that takes away, so `at_output` is the product of the linearised steps, restricted to the output token.
+    V <- V + h JVP_f(y_k; V) for V (N, D, r), which is made orthonormal in each step; the product of all R gives back
+    what that takes away, so `at_output` is the product of the linearised steps, restricted to the output token.
     """
     tokens, width = states[0].shape
     v = states[0].new_zeros(tokens, width, seeds.shape[1])

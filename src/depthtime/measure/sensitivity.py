@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from depthtime import paths
-from depthtime.config import Sensitivity, Study
+from depthtime.config import Study
 from depthtime.data.vocabulary import Vocabulary
 from depthtime.errors import ConfigError
 from depthtime.generate.stored import load_stored
@@ -130,9 +130,9 @@ def score_words(model: LanguageModel, classes: Sequence[int], directions: int, s
 def run_record(by_seed: Mapping[int, Sequence[Scores]], resamples: int) -> dict[str, Any]:
     """One run's scores (by seed, by sentence), held together.
 
-    agreement  [a][b]: mean over sentences of Spearman's rho of the words' scores a and b, `mean`, `low`, `high`; by_seed
-               the means of each seed. `partial_...`: rho given the position. `beyond_...`: rho(a, b) - rho(recency, b).
-               A sentence counts once, as the mean of its seeds; intervals are bootstraps over sentences.
+    agreement  [a][b]: mean over sentences of Spearman's rho of the words' scores a and b: `mean`, `low`, `high`, and
+               `by_seed`. `partial_...`: rho given the position. `beyond_...`: rho(a, b) - rho(recency, b). A sentence
+               counts once, as the mean of its seeds; intervals are bootstraps over sentences.
     gap        [other]: mean over sentences of the median over words of |released - other| / |other|
     distance   [score]: its mean at the words 1, 2, ... before the last one, where at least two sentences have one
     """

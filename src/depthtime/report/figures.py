@@ -22,6 +22,7 @@ from depthtime.report.decoding import decoding_figure
 from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_figure, save, style_colors, styled, title
 from depthtime.report.frontier import frontier
 from depthtime.report.gradients import gradients_figure
+from depthtime.report.sensitivity import sensitivity_figure
 from depthtime.report.solver_swap import solver_swap_figure
 from depthtime.report.sources import Sources, load_sources
 from depthtime.report.speed import speed_figure
@@ -249,4 +250,5 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "solver_swap": solver_swap_figure,
     "decoding": decoding_figure,
     "clustering": clustering_figure,
+    "sensitivity": sensitivity_figure,
 }

@@ -17,6 +17,7 @@ from depthtime.report.costs import cost, references, tuning
 from depthtime.report.decoding import decoding
 from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.gradients import gradient_methods, gradients
+from depthtime.report.sensitivity import sensitivity
 from depthtime.report.solver_swap import leaks, solver_swap
 from depthtime.report.sources import Sources, load_sources
 from depthtime.report.speed import speed, speed_profile
@@ -34,6 +35,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "leaks": leaks,
     "decoding": decoding,
     "clustering": clustering,
+    "sensitivity": sensitivity,
     "variants": variants,
     "references": references,
     "cost": cost,
