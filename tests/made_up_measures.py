@@ -1,4 +1,4 @@
-"""Made-up records: gradients, solver_swap, decoding, clustering, sensitivity, and the speed part of the bench."""
+"""Made-up records of what measures: gradients, solver_swap, decoding, clusterings, sensitivity, and the bench's speed."""
 
 from __future__ import annotations
 
@@ -166,6 +166,22 @@ def short_clustering_record(study):
 @cache
 def _measured(settings):
     return clustering_record(settings)
+
+
+def trained_clustering_record(study):
+    """Cosines that rise over depth, more so under constant weights; three trained seeds."""
+    fields, seeds = ("layer", "attention", "unmasked", "plain_norm", "no_norm"), (43, 44, 45)
+    times = [step / 6 for step in range(7)]
+    record = {"schema": 1, **study.trained_clustering.model_dump(mode="json"), "model_seeds": list(seeds)}
+    record |= {"fields": list(fields), "weights": ["changing", "constant"], "times": times}
+    for number, name in enumerate(fields):
+        record[name] = {}
+        for weights, slope in (("changing", 0.1), ("constant", 0.2)):
+            rise = [slope * (1 + number) * (1 + 0.05 * place) for place in range(len(seeds))]
+            end = {"components": [40.0, 39.0, 40.0], "cosine": rise, "effective_rank": [30 - 20 * r for r in rise]}
+            start = {"components": [40.0] * 3, "cosine": [0.0] * 3, "effective_rank": [30.0] * 3}
+            record[name][weights] = {"start": start, "end": end, "curve": [[r * t for t in times] for r in rise]}
+    return record
 
 
 def sensitivity_record(study):

@@ -23,6 +23,7 @@ from made_up_measures import (
     short_clustering_record,
     solver_swap_record,
     speed_record,
+    trained_clustering_record,
 )
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -103,7 +104,7 @@ def diverge(group: str, run: str, seed: int, at: int) -> None:
 
 def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
     """A completed record of one run."""
-    kind = "discrete" if config.run.model == "discrete" else "ode"
+    kind = "discrete" if config.run.model in {"discrete", "transformer"} else "ode"
     place = config.group.seeds.index(seed)
     rate = 1.0 - 0.02 * math.log2(config.train.learning_rate / 1e-3)
     scale = LEVEL.get(config.group_name, 1.0) * rate * (1 + SHIFTS[place % len(SHIFTS)])
@@ -112,6 +113,7 @@ def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
     if config.group.against:
         scale *= 1 + 0.004 * (sum(map(ord, config.run_name)) % 7)
     values = [(s, scale * v) for s, v in zip(STEPS, CURVES[kind], strict=True) if s <= config.train.max_steps]
+    values = values or [(config.train.max_steps, scale * CURVES[kind][0])]
     curve = [point(step, value, 87192) for step, value in values]
     counts = COST[kind]
     if kind == "discrete":
@@ -191,5 +193,6 @@ def measured_records(study: Study) -> dict[str, Any]:
         "solver_swap": solver_swap_record(),
         "decoding": decoding_record(study),
         "clustering": short_clustering_record(study),
+        "trained_clustering": trained_clustering_record(study),
         "sensitivity": sensitivity_record(study),
     }

@@ -44,6 +44,7 @@ clustering:
   wide_threshold: 0.3
   few: 3
   resamples: 20
+trained_clustering: {run: core/ode, tokens: 4, draws: 2, threshold: 0.1, threads: 1}
 sensitivity: {runs: [core/ode], sentences: sentences.yaml, directions: 4, resamples: 20, threads: 1}
 """
 PARAMS = (

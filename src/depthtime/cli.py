@@ -158,6 +158,15 @@ def clustering() -> None:
         measure_clustering(study, moved)
 
 
+@app.command("trained_clustering", rich_help_panel=STAGES, epilog="Example: depthtime trained_clustering")
+def trained_clustering() -> None:
+    """Let trained weights move random words, all of the layer and parts of it, and see whether they draw together."""
+    with running_stage("trained_clustering") as study, counting("fields") as moved:
+        from depthtime.measure.trained_clustering import measure_trained_clustering
+
+        measure_trained_clustering(study, moved)
+
+
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime sensitivity")
 def sensitivity() -> None:
     """Score the words of our own sentences by Lyapunov exponents over depth, and by common measures of importance."""

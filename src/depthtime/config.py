@@ -294,8 +294,8 @@ class Select(Part):
 class Group(Part):
     """Runs that share data, sizes, recipe and seeds. Pairs are later runs minus the first, or minus those of `against`.
 
-    `against` names runs of other groups (group/run) that have the same data and at least these seeds. `source` is the one
-    whose claims the group is for: it sorts tables and figures.
+    `against` names runs of other groups (group/run) that have the same data and at least these seeds. `source`, whose
+    claims the group is for, sorts tables and figures.
     """
 
     source: Literal["continuumlm", "diffeqformer"] = "continuumlm"
@@ -385,6 +385,16 @@ class Clustering(Part):
     resamples: Positive  # of the bootstrap over seeds
 
 
+class TrainedClustering(Part):
+    """Tokens moved by the trained weights of `run` (group/run, every kept seed): `draws` of `tokens` random words."""
+
+    run: str
+    tokens: Annotated[int, Field(ge=2)]
+    draws: Positive
+    threshold: Rate  # distance of neighbours in a cluster
+    threads: Positive
+
+
 class Sensitivity(Part):
     """Which words of `sentences` (a file) matter to `runs` (group/run), all seeds whose weights are kept."""
 
@@ -423,6 +433,7 @@ class Study(Part):
     solver_swap: SolverSwap
     decoding: Decoding
     clustering: Clustering
+    trained_clustering: TrainedClustering
     sensitivity: Sensitivity
 
     def group(self, name: str) -> Group:
@@ -617,15 +628,17 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
     ]
     rows = _rows(raw)
     named = [(f"{stage}.run", rows.get(stage, {}).get("run")) for stage in ("gradients", "solver_swap")]
+    keeping = {entry.rpartition("/")[0] for entry in kept}
+    entry = rows.get("trained_clustering", {}).get("run")
+    if isinstance(entry, str) and entry not in keeping:
+        yield f"trained_clustering.run: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
+    for entry in _items(rows.get("sensitivity", {}).get("runs")):
+        if isinstance(entry, str) and entry not in keeping:
+            yield f"sensitivity.runs: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
     named += [("decoding.runs", entry) for entry in _items(rows.get("decoding", {}).get("runs"))]
     for at, entry in named:
         if isinstance(entry, str) and entry not in kept:
             yield f"{at}: {entry!r} keeps no weights{suggest(entry, kept)}; expected group/run/seed of keep_weights"
-    with_any = list(dict.fromkeys(name.rpartition("/")[0] for name in kept))
-    for entry in _items(rows.get("sensitivity", {}).get("runs")):
-        if isinstance(entry, str) and entry not in with_any:
-            hint = suggest(entry, with_any)
-            yield f"sensitivity.runs: {entry!r} keeps no weights{hint}; expected group/run with keep_weights"
 
 
 def _dangling_select(groups: dict[str, dict[str, Any]], name: str, select: dict[str, Any]) -> Iterator[str]:
@@ -696,7 +709,8 @@ KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, or a 
 SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
-    "clustering": Clustering, "sensitivity": Sensitivity,
+    "clustering": Clustering, "trained_clustering": TrainedClustering,
+    "sensitivity": Sensitivity,
 }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ ENTRIES = {
     "solver_swap": ["measure.solver_swap"],
     "decoding": ["measure.decoding"],
     "clustering": ["measure.clustering"],
+    "trained_clustering": ["measure.trained_clustering"],
     "sensitivity": ["measure.sensitivity"],
     "analyse": ["analyse.aggregate"],
     "report": ["report.tables", "report.figures", "report.sensitivity_page"],

@@ -1,4 +1,6 @@
-"""Values of measurements: clustering.*, decoding.*, gradients.*, sensitivity.*, solver_swap.*, speed.*."""
+"""Values of what was measured, for sentences: clustering.*, decoding.*, gradients.*, sensitivity.*, solver_swap.*,
+speed.*, trained_clustering.*.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
 from depthtime.report.sensitivity import sensitivity_values
 from depthtime.report.sources import Sources
+from depthtime.report.trained_clustering import trained_clustering_values
 
 
 def measured_values(sources: Sources) -> dict[str, str]:
@@ -15,10 +18,11 @@ def measured_values(sources: Sources) -> dict[str, str]:
     return {
         **clustering_values(sources),
         **_decoding(sources),
-        **sensitivity_values(sources),
         **_gradients(sources.measured["gradients"]),
         **_solver_swap(sources.measured["solver_swap"]),
         **_speed(sources.bench["speed"]),
+        **trained_clustering_values(sources),
+        **sensitivity_values(sources),
     }
 
 

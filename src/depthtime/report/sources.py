@@ -37,9 +37,13 @@ class Sources:
 
     @property
     def compared_groups(self) -> list[str]:
-        """All groups but those that only serve to choose a learning rate."""
+        """The compared groups of the main group's source."""
+        return self.groups_of(self.study.groups[self.main_group].source)
+
+    def groups_of(self, source: str) -> list[str]:
+        """Groups for the claims of a source, but those that only serve to choose a learning rate."""
         serving = {row.select.group for row in self.study.groups.values() if row.select is not None}
-        return [group for group in self.study.groups if group not in serving]
+        return [name for name, row in self.study.groups.items() if row.source == source and name not in serving]
 
     def pairs(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """(group, pair) of every comparison inside a group, in the order of params.yaml."""
