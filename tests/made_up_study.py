@@ -19,6 +19,7 @@ from depthtime.records import read_json, write_json
 from made_up_measures import (
     decoding_record,
     gradients_record,
+    sensitivity_record,
     short_clustering_record,
     solver_swap_record,
     spectra_record,
@@ -195,4 +196,5 @@ def measured_records(study: Study) -> dict[str, Any]:
         "clustering": short_clustering_record(study),
         "trained_clustering": trained_clustering_record(study),
         "spectra": spectra_record(study),
+        "sensitivity": sensitivity_record(study),
     }

@@ -67,6 +67,12 @@ def test_yaml_1_2_reads_numbers_as_dvc_does(tmp_path):
         ("ff_units: [100,", "ff_units: [1000,", "spectra.ff_units: 1000 of the 512 hidden units of gpt_form/diffeq"),
         ("[core/discrete/42, core/ode/42]", "[tuned/ode/43]", "decoding.runs: 'tuned/ode/43' keeps no weights"),
         (
+            "runs: [gpt_form/diffeq, gpt",
+            "runs: [gpt_form/dif, gpt",
+            "sensitivity.runs: 'gpt_form/dif' keeps no weights; did you",
+        ),
+        ("runs: [gpt_form/diffeq,", "runs: [core/gpt,", "sensitivity: runs = ['core/gpt', 'gpt_form/gpt']: two have"),
+        (
             TUNED,
             f"against: [core/od]\n    {TUNED}",
             "groups.tuned.against: 'core/od' is not a run of another group; did you mean core/ode",

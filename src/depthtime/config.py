@@ -428,6 +428,21 @@ class Spectra(Part):
     resamples: Positive  # of the bootstrap over seeds and heads
     threads: Positive
 
+class Sensitivity(Part):
+    """Which words of `sentences` (a file) matter to `runs` (group/run), all seeds whose weights are kept."""
+
+    runs: Annotated[tuple[str, ...], Field(min_length=1)]
+    sentences: str
+    directions: Positive  # random perturbations of each word that are carried along, at most the width
+    resamples: Positive  # of the bootstrap over sentences
+    threads: Positive
+
+    @model_validator(mode="after")
+    def _runs_differ(self) -> Sensitivity:
+        if len({name.rpartition("/")[2] for name in self.runs}) < len(self.runs):
+            raise ValueError(f"runs = {list(self.runs)}: two have the same name, by which the record tells them apart")
+        return self
+
 
 class Bench(Part):
     """`runs` on each of `threads`; `frontier` on one thread; `speed`, a continuous run, part by part on one thread."""
@@ -453,6 +468,7 @@ class Study(Part):
     clustering: Clustering
     trained_clustering: TrainedClustering
     spectra: Spectra
+    sensitivity: Sensitivity
 
     def group(self, name: str) -> Group:
         """A group by name, or an error that lists the names there are."""
@@ -654,6 +670,9 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
     entry = rows.get("trained_clustering", {}).get("run")
     if isinstance(entry, str) and entry not in keeping:
         yield f"trained_clustering.run: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
+    for entry in _items(rows.get("sensitivity", {}).get("runs")):
+        if isinstance(entry, str) and entry not in keeping:
+            yield f"sensitivity.runs: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
     named += [("decoding.runs", entry) for entry in _items(rows.get("decoding", {}).get("runs"))]
     for at, entry in named:
         if isinstance(entry, str) and entry not in kept:
@@ -750,6 +769,8 @@ SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
     "clustering": Clustering, "trained_clustering": TrainedClustering, "spectra": Spectra,
+    "clustering": Clustering, "trained_clustering": TrainedClustering,
+    "sensitivity": Sensitivity,
 }  # fmt: skip
 
 

@@ -1,4 +1,7 @@
 """Values of what was measured, for sentences, by the name of the measurement: clustering.*, decoding.*, speed.*, ..."""
+"""Values of what was measured, for sentences: clustering.*, decoding.*, gradients.*, sensitivity.*, solver_swap.*,
+speed.*, trained_clustering.*.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any
 
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
+from depthtime.report.sensitivity import sensitivity_values
 from depthtime.report.sources import Sources
 from depthtime.report.spectra import spectra_values
 from depthtime.report.trained_clustering import trained_clustering_values
@@ -21,6 +25,7 @@ def measured_values(sources: Sources) -> dict[str, str]:
         **spectra_values(sources),
         **_speed(sources.bench["speed"]),
         **trained_clustering_values(sources),
+        **sensitivity_values(sources),
     }
 
 

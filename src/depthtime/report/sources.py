@@ -21,6 +21,7 @@ class Sources:
 
     analyses: by group; references: by dataset, entries in record order; bench: the bench record;
     measured: records of gradients, solver_swap, decoding, clustering, spectra, by name.
+    measured: records of gradients, solver_swap, decoding, clustering, sensitivity, by name.
     """
 
     study: Study
