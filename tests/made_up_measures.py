@@ -1,19 +1,16 @@
-"""Made-up records of what measures: gradients, solver_swap, decoding, clustering, spectra, and speed in the bench."""
-"""Made-up records of what measures: gradients, solver_swap, decoding, clusterings, sensitivity, and the bench's speed."""
+"""Made-up records of the stages that only measure, and of the speed in the bench."""
 
 from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import torch
 
 from depthtime.measure.clustering import clustering_record
+from depthtime.measure.sensitivity import REFERENCES, SCORES, run_record
 from depthtime.measure.spectra import spectra_record as measured_spectra
 from depthtime.models.layer_weights import LayerWeights
-import numpy as np
-
-from depthtime.measure.clustering import clustering_record
-from depthtime.measure.sensitivity import REFERENCES, SCORES, run_record
 
 MIB = 2**20
 COUNTS = {"direct": (4, 0), "checkpointed": (4, 4), "adjoint": (4, 4), "reversible": (8, 8)}  # calls a step
@@ -210,6 +207,8 @@ def _layer(t, seed, scale, symmetric=0.0):
     shapes = [(16, 16)] * 4 + [(16, 128), (128, 16)]
     query, key, value, out, ff_in, ff_out = (scale * torch.randn(shape, generator=generator) for shape in shapes)
     return LayerWeights(t, query, key, value, out + symmetric * value.T, ff_in, ff_out, None)
+
+
 def sensitivity_record(study):
     """Scores drawn at random over made-up words, later words higher; the measurement's own statistics of them."""
     lengths = (5, 7, 6, 9, 8, 6)

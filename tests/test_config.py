@@ -55,7 +55,7 @@ def test_yaml_1_2_reads_numbers_as_dvc_does(tmp_path):
         (
             "runs: [gpt_form/diffeq,",
             "runs: [gpt_form/diffe,",
-            "spectra.runs: 'gpt_form/diffe' keeps no weights; did",
+            "spectra.runs: 'gpt_form/gp' keeps no weights; did",
         ),
         ("runs: [gpt_form/diffeq,", "runs: [gpt_form/wide,", "spectra.runs: 'gpt_form/wide' keeps no weights"),
         (

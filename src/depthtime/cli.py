@@ -174,6 +174,8 @@ def spectra() -> None:
         from depthtime.measure.spectra import measure_spectra
 
         measure_spectra(study, moved)
+
+
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime sensitivity")
 def sensitivity() -> None:
     """Score the words of our own sentences by Lyapunov exponents over depth, and by common measures of importance."""

@@ -428,6 +428,7 @@ class Spectra(Part):
     resamples: Positive  # of the bootstrap over seeds and heads
     threads: Positive
 
+
 class Sensitivity(Part):
     """Which words of `sentences` (a file) matter to `runs` (group/run), all seeds whose weights are kept."""
 
@@ -769,7 +770,6 @@ SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
     "clustering": Clustering, "trained_clustering": TrainedClustering, "spectra": Spectra,
-    "clustering": Clustering, "trained_clustering": TrainedClustering,
     "sensitivity": Sensitivity,
 }  # fmt: skip
 

@@ -1,7 +1,4 @@
 """Values of what was measured, for sentences, by the name of the measurement: clustering.*, decoding.*, speed.*, ..."""
-"""Values of what was measured, for sentences: clustering.*, decoding.*, gradients.*, sensitivity.*, solver_swap.*,
-speed.*, trained_clustering.*.
-"""
 
 from __future__ import annotations
 
