@@ -1,12 +1,14 @@
-"""Made-up records of what measures: gradients, solver_swap, decoding, clustering, spectra, and speed in the bench."""
+"""Made-up records of the stages that only measure, and of the speed in the bench."""
 
 from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import torch
 
 from depthtime.measure.clustering import clustering_record
+from depthtime.measure.sensitivity import REFERENCES, SCORES, run_record
 from depthtime.measure.spectra import spectra_record as measured_spectra
 from depthtime.models.layer_weights import LayerWeights
 
@@ -205,6 +207,35 @@ def _layer(t, seed, scale, symmetric=0.0):
     shapes = [(16, 16)] * 4 + [(16, 128), (128, 16)]
     query, key, value, out, ff_in, ff_out = (scale * torch.randn(shape, generator=generator) for shape in shapes)
     return LayerWeights(t, query, key, value, out + symmetric * value.T, ff_in, ff_out, None)
+
+
+def sensitivity_record(study):
+    """Scores drawn at random over made-up words, later words higher; the measurement's own statistics of them."""
+    lengths = (5, 7, 6, 9, 8, 6)
+    record = {"schema": 1, **study.sensitivity.model_dump(mode="json"), "resamples": 50}
+    record |= {"num_sentences": len(lengths), "num_words": sum(lengths)}
+    record["runs"] = [name.split("/")[1] for name in study.sensitivity.runs]
+    for number, run in enumerate(record["runs"]):
+        draw = np.random.default_rng(number)
+        names = [*(SCORES if run == "diffeq" else SCORES[1:]), *REFERENCES]
+        by_seed = {seed: [_scores(draw, names, n) for n in lengths] for seed in (43, 44, 45)}
+        texts = [_text(place, scores) for place, scores in enumerate(by_seed[43], start=1)]
+        record[run] = run_record(by_seed, 50) | {"texts": texts}
+    return record
+
+
+def _scores(draw, names, n):
+    place = np.arange(1.0, n + 1)
+    shared = draw.normal(size=n)
+    scores = {name: k + 0.1 * place + 0.2 * shared + draw.uniform(0.1, 0.4, n) for k, name in enumerate(names)}
+    return scores | {"recency": place}
+
+
+def _text(place, scores):
+    held = {name: [round(value, 6) for value in values] for name, values in scores.items() if name != "recency"}
+    words = [f"word{number}" for number in range(len(scores["recency"]) + 1)]
+    about = {"name": f"sentence_{place}", "words": words, "prediction": "next", "log_probability": -1.5}
+    return about | {"scores": held}
 
 
 def speed_record(study):

@@ -19,6 +19,7 @@ from depthtime.records import read_json, write_json
 from made_up_measures import (
     decoding_record,
     gradients_record,
+    sensitivity_record,
     short_clustering_record,
     solver_swap_record,
     spectra_record,
@@ -119,7 +120,7 @@ def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
     if kind == "discrete":
         layers = config.run.layers
         counts = {**counts, "core": 198272 * layers, "total": 1028000 + 198272 * layers, "nfe": layers}
-    is_standard = config.dataset.protocol == "standard"
+    is_standard = config.dataset.protocol != "continuumlm"
     return {
         "schema": 1,
         "group": config.group_name,
@@ -195,4 +196,5 @@ def measured_records(study: Study) -> dict[str, Any]:
         "clustering": short_clustering_record(study),
         "trained_clustering": trained_clustering_record(study),
         "spectra": spectra_record(study),
+        "sensitivity": sensitivity_record(study),
     }

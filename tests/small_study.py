@@ -70,6 +70,7 @@ FORMS = """\
         step_scale: one
         shares_weights: false
         keep_weights: [1, 2]
+sensitivity: {runs: [core/ode], sentences: sentences.yaml, directions: 4, resamples: 20, threads: 1}
 """
 PARAMS = (
     """\

@@ -10,6 +10,7 @@ from depthtime.errors import ConfigError
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "params.yaml").read_text(encoding="utf-8")
 TUNED = "train: *cosine            # the"  # the recipe of group tuned
+SPECTRA = "[gpt_form/diffeq, gpt_form/gpt]\n  ff_units"
 
 
 def _problems(tmp_path, *changes, text=TEXT):
@@ -53,19 +54,25 @@ def test_yaml_1_2_reads_numbers_as_dvc_does(tmp_path):
         ("speed: core/ode", "speed: core/od", "bench.speed: 'core/od' is not a run; did you mean core/ode"),
         ("run: core/ode/42", "run: core/ode/43", "gradients.run: 'core/ode/43' keeps no weights; did you mean core/"),
         (
-            "runs: [gpt_form/diffeq,",
-            "runs: [gpt_form/diffe,",
+            SPECTRA,
+            SPECTRA.replace("diffeq", "diffe"),
             "spectra.runs: 'gpt_form/diffe' keeps no weights; did",
         ),
-        ("runs: [gpt_form/diffeq,", "runs: [gpt_form/wide,", "spectra.runs: 'gpt_form/wide' keeps no weights"),
+        (SPECTRA, SPECTRA.replace("diffeq", "wide"), "spectra.runs: 'gpt_form/wide' keeps no weights"),
         (
-            "runs: [gpt_form/diffeq,",
-            "runs: [core/ode,",
+            SPECTRA,
+            SPECTRA.replace("gpt_form/diffeq", "core/ode"),
             "spectra.runs: 'core/ode' is of model 'continuous'; exp",
         ),
-        ("runs: [gpt_form/diffeq,", "runs: [gpt_form/gpt,", "spectra.runs: two runs are called 'gpt'"),
+        (SPECTRA, SPECTRA.replace("diffeq", "gpt"), "spectra.runs: two runs are called 'gpt'"),
         ("ff_units: [100,", "ff_units: [1000,", "spectra.ff_units: 1000 of the 512 hidden units of gpt_form/diffeq"),
         ("[core/discrete/42, core/ode/42]", "[tuned/ode/43]", "decoding.runs: 'tuned/ode/43' keeps no weights"),
+        (
+            "runs: [gpt_form/diffeq, gpt",
+            "runs: [gpt_form/dif, gpt",
+            "sensitivity.runs: 'gpt_form/dif' keeps no weights; did you",
+        ),
+        ("runs: [gpt_form/diffeq,", "runs: [core/gpt,", "sensitivity: runs = ['core/gpt', 'gpt_form/gpt']: two have"),
         (
             TUNED,
             f"against: [core/od]\n    {TUNED}",

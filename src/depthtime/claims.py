@@ -154,6 +154,7 @@ MEASURES = (
     "clustering",
     "trained_clustering",
     "spectra",
+    "sensitivity",
 )  # stages that only measure
 _KINDS: dict[str, type[Check]] = {
     "published_gap": PublishedGap, "relative_gap": RelativeGap, "improvement": Improvement,

@@ -176,6 +176,15 @@ def spectra() -> None:
         measure_spectra(study, moved)
 
 
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime sensitivity")
+def sensitivity() -> None:
+    """Score the words of our own sentences by Lyapunov exponents over depth, and by common measures of importance."""
+    with running_stage("sensitivity") as study, counting("sentences") as moved:
+        from depthtime.measure.sensitivity import measure_sensitivity
+
+        measure_sensitivity(study, moved)
+
+
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime analyse core")
 def analyse(group: GroupName) -> None:
     """Means, intervals and paired differences over the seeds of a group."""
@@ -194,6 +203,7 @@ def report(
     """Write every table and figure from records; with --readme, insert numbers into a text."""
     from depthtime.report.figures import write_figures
     from depthtime.report.readme import insert_numbers
+    from depthtime.report.sensitivity_page import write_page
     from depthtime.report.tables import write_tables
 
     if readme is not None:
@@ -207,6 +217,7 @@ def report(
     with running_stage("report") as study:
         write_tables(study)
         write_figures(study)
+        write_page(study)
 
 
 @app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime check")

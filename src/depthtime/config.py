@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 from ruamel.yaml import YAML
@@ -75,11 +75,10 @@ class ContinuumProtocol(Part):
         return self.window - 1
 
 
-class StandardProtocol(Part):
+class StandardWindows(Part):
     """The word-level standard: <eos> ends each line and opens the stream, and every token is scored once."""
 
     corpus: str
-    protocol: Literal["standard"]
     vocabulary: Literal["frequency"]
     vocabulary_size: Annotated[int, Field(ge=3)]
     window: Positive
@@ -92,13 +91,36 @@ class StandardProtocol(Part):
         return self.window
 
     @model_validator(mode="after")
-    def _stride_within_window(self) -> StandardProtocol:
+    def _stride_within_window(self) -> Self:
         if self.stride > self.window:
             raise ValueError(f"stride = {self.stride} is larger than window = {self.window}: tokens would be skipped")
         return self
 
 
-Dataset = Annotated[ContinuumProtocol | StandardProtocol, Field(discriminator="protocol")]
+class StandardProtocol(StandardWindows):
+    """Words from the training part of its own corpus."""
+
+    protocol: Literal["standard"]
+
+
+class SharedVocabularyProtocol(StandardWindows):
+    """Words from the training parts of several corpora, which count alike: a model can go on from one to another."""
+
+    protocol: Literal["standard_shared"]
+    vocabulary_from: Annotated[tuple[str, ...], Field(min_length=1)]  # corpora, its own among them
+
+    @model_validator(mode="after")
+    def _own_corpus_once(self) -> Self:
+        listed = list(self.vocabulary_from)
+        if self.corpus not in listed:
+            raise ValueError(f"vocabulary_from = {listed} leaves out the corpus itself, {self.corpus}; add it")
+        if len(set(listed)) < len(listed):
+            raise ValueError(f"vocabulary_from = {listed} names a corpus twice")
+        return self
+
+
+AnyProtocol = ContinuumProtocol | StandardProtocol | SharedVocabularyProtocol
+Dataset = Annotated[AnyProtocol, Field(discriminator="protocol")]
 
 
 class Ngram(Part):
@@ -407,6 +429,22 @@ class Spectra(Part):
     threads: Positive
 
 
+class Sensitivity(Part):
+    """Which words of `sentences` (a file) matter to `runs` (group/run), all seeds whose weights are kept."""
+
+    runs: Annotated[tuple[str, ...], Field(min_length=1)]
+    sentences: str
+    directions: Positive  # random perturbations of each word that are carried along, at most the width
+    resamples: Positive  # of the bootstrap over sentences
+    threads: Positive
+
+    @model_validator(mode="after")
+    def _runs_differ(self) -> Sensitivity:
+        if len({name.rpartition("/")[2] for name in self.runs}) < len(self.runs):
+            raise ValueError(f"runs = {list(self.runs)}: two have the same name, by which the record tells them apart")
+        return self
+
+
 class Bench(Part):
     """`runs` on each of `threads`; `frontier` on one thread; `speed`, a continuous run, part by part on one thread."""
 
@@ -431,6 +469,7 @@ class Study(Part):
     clustering: Clustering
     trained_clustering: TrainedClustering
     spectra: Spectra
+    sensitivity: Sensitivity
 
     def group(self, name: str) -> Group:
         """A group by name, or an error that lists the names there are."""
@@ -468,7 +507,7 @@ class RunConfig(Part):
         return self.group.runs[self.run_name]
 
     @property
-    def dataset(self) -> ContinuumProtocol | StandardProtocol:
+    def dataset(self) -> AnyProtocol:
         return self.study.datasets[self.group.data]
 
     @property
@@ -592,6 +631,9 @@ def _dangling(raw: dict[str, Any]) -> Iterator[str]:
         corpus = dataset.get("corpus")
         if isinstance(corpus, str) and corpus not in corpora:
             yield f"datasets.{name}.corpus = {corpus!r}: no such corpus{suggest(corpus, corpora)}"
+        for other in _items(dataset.get("vocabulary_from")):
+            if other not in corpora:
+                yield f"datasets.{name}.vocabulary_from: {other!r} is no corpus{suggest(other, corpora)}"
     for name, group in groups.items():
         at, data, seeds = f"groups.{name}", group.get("data"), group.get("seeds")
         if isinstance(data, str) and data not in datasets:
@@ -629,6 +671,9 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
     entry = rows.get("trained_clustering", {}).get("run")
     if isinstance(entry, str) and entry not in keeping:
         yield f"trained_clustering.run: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
+    for entry in _items(rows.get("sensitivity", {}).get("runs")):
+        if isinstance(entry, str) and entry not in keeping:
+            yield f"sensitivity.runs: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
     named += [("decoding.runs", entry) for entry in _items(rows.get("decoding", {}).get("runs"))]
     for at, entry in named:
         if isinstance(entry, str) and entry not in kept:
@@ -716,7 +761,7 @@ def kind_of(value: Any) -> str:
 
 
 KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, or a tag, which pydantic puts into a location
-    "continuumlm": ContinuumProtocol, "standard": StandardProtocol,
+    "continuumlm": ContinuumProtocol, "standard": StandardProtocol, "standard_shared": SharedVocabularyProtocol,
     "discrete": DiscreteRun, "continuous": ContinuousRun, "fused": FusedRun, "shared": SharedRun,
     "continuous_variant": ContinuousVariantRun, "transformer": TransformerRun, "diffeqformer": DiffEqFormerRun,
     "model_sizes": ModelSizes, "form_sizes": FormSizes,
@@ -725,6 +770,7 @@ SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
     "clustering": Clustering, "trained_clustering": TrainedClustering, "spectra": Spectra,
+    "sensitivity": Sensitivity,
 }  # fmt: skip
 
 

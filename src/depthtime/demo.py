@@ -14,8 +14,19 @@ from pathlib import Path
 from depthtime import paths
 from depthtime.errors import DepthtimeError
 from depthtime.progress import console
+from depthtime.tracking.store import is_off
 
-COPIED = ("dvc.yaml", "Snakefile", "published.yaml", "claims.yaml", ".dvcignore", "src", "workflow", "profiles")
+COPIED = (
+    "dvc.yaml",
+    "Snakefile",
+    "published.yaml",
+    "claims.yaml",
+    ".dvcignore",
+    "src",
+    "workflow",
+    "profiles",
+    "sentences",
+)
 TABLE = paths.RESULTS / "tables" / "perplexity_by_step.md"
 
 
@@ -27,12 +38,15 @@ def demo(repository: Path, folder: Path, cores: str) -> None:
     console.print(f"demo workspace: {_shown(folder)} (published results are not touched)", markup=False)
     set_up(repository, folder)
     snakemake = [sys.executable, "-m", "snakemake", "--cores", cores, "--quiet", "rules", "host"]
-    done = subprocess.run(snakemake, cwd=folder, env=_environment())
+    # a hundred runs of seconds: told to MLflow all at once below, not by a process of its own beside each
+    done = subprocess.run(snakemake, cwd=folder, env={**_environment(), "DEPTHTIME_TRACKING": "off"})
     if done.returncode:
         raise DepthtimeError(
             f"the demo stopped (snakemake exit {done.returncode}); logs: {_shown(folder / paths.LOGS)}; "
             "run `make demo` again to go on from what is finished"
         )
+    if not is_off():  # a failure is told and costs the view alone
+        subprocess.run([sys.executable, "-m", "depthtime.cli", "runs", "import"], cwd=folder, env=_environment())
     print((folder / TABLE).read_text(encoding="utf-8"))
     for what, where in (("tables", "results/tables"), ("figures", "results/figures"), ("logs", "logs")):
         print(f"{what + ':':9} {_shown(folder / where)}")

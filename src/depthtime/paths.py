@@ -67,7 +67,7 @@ def selection(group: str) -> Path:
 
 
 def measured(name: str) -> Path:
-    """The record of a stage that measures: bench, gradients, solver_swap, decoding, clustering, spectra."""
+    """The record of a stage that measures, such as bench or clustering."""
     return RESULTS / "records" / f"{name}.json"
 
 

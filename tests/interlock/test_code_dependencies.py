@@ -28,8 +28,9 @@ ENTRIES = {
     "clustering": ["measure.clustering"],
     "trained_clustering": ["measure.trained_clustering"],
     "spectra": ["measure.spectra"],
+    "sensitivity": ["measure.sensitivity"],
     "analyse": ["analyse.aggregate"],
-    "report": ["report.tables", "report.figures"],
+    "report": ["report.tables", "report.figures", "report.sensitivity_page"],
 }
 NOT_PYTHON = {"report": {"src/depthtime/report/depthtime.mplstyle", "published.yaml"}}
 
@@ -76,6 +77,7 @@ def _models(study, stage):
         "solver_swap": [study.solver_swap.run],
         "decoding": study.decoding.runs,
         "spectra": study.spectra.runs,
+        "sensitivity": study.sensitivity.runs,
     }
     names = measured.get(stage.rule, [])
     runs = list(study.groups[group].runs.values()) if kind == "train" else []

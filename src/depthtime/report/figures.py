@@ -23,6 +23,7 @@ from depthtime.report.diffeqformer import diffeqformer_figure
 from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_figure, save, style_colors, styled, title
 from depthtime.report.frontier import frontier
 from depthtime.report.gradients import gradients_figure
+from depthtime.report.sensitivity import sensitivity_figure
 from depthtime.report.solver_swap import solver_swap_figure
 from depthtime.report.sources import Sources, load_sources
 from depthtime.report.spectra import spectra_figure
@@ -255,4 +256,5 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "clustering": clustering_figure,
     "trained_clustering": trained_clustering_figure,
     "spectra": spectra_figure,
+    "sensitivity": sensitivity_figure,
 }

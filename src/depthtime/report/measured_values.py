@@ -6,6 +6,7 @@ from typing import Any
 
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
+from depthtime.report.sensitivity import sensitivity_values
 from depthtime.report.sources import Sources
 from depthtime.report.spectra import spectra_values
 from depthtime.report.trained_clustering import trained_clustering_values
@@ -21,6 +22,7 @@ def measured_values(sources: Sources) -> dict[str, str]:
         **spectra_values(sources),
         **_speed(sources.bench["speed"]),
         **trained_clustering_values(sources),
+        **sensitivity_values(sources),
     }
 
 

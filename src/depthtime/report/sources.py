@@ -20,7 +20,7 @@ class Sources:
     """Everything the report reads, read once.
 
     analyses: by group; references: by dataset, entries in record order; bench: the bench record;
-    measured: records of gradients, solver_swap, decoding, clustering, spectra, by name.
+    measured: records of the stages that only measure, by name.
     """
 
     study: Study

@@ -18,6 +18,7 @@ from depthtime.report.decoding import decoding
 from depthtime.report.diffeqformer import diffeqformer
 from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.gradients import gradient_methods, gradients
+from depthtime.report.sensitivity import sensitivity
 from depthtime.report.solver_swap import leaks, solver_swap
 from depthtime.report.sources import Sources, load_sources
 from depthtime.report.spectra import spectra
@@ -40,6 +41,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "clustering": clustering,
     "trained_clustering": trained_clustering,
     "spectra": spectra,
+    "sensitivity": sensitivity,
     "variants": variants,
     "references": references,
     "cost": cost,

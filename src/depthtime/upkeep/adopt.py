@@ -277,9 +277,11 @@ def _compute(study: Study, verb: str, arguments: list[str]) -> None:
         analyse(study, *arguments)
     elif verb == "report":
         from depthtime.report.figures import write_figures
+        from depthtime.report.sensitivity_page import write_page
         from depthtime.report.tables import write_tables
 
         write_tables(study)
         write_figures(study)
+        write_page(study)
     else:
         raise AdoptError(f"no rule for the verb {verb}; run `snakemake` instead")
