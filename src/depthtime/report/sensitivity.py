@@ -34,7 +34,7 @@ ROWS = ("released", "mended", "tangent", "tangent_mean", "exponent", "recency") 
 LINES = ("released", "mended", "tangent", "tangent_mean", "exponent")
 PANELS = ("deletion", "gradient", "rollout")
 EQUAL = "model, sentence, predicted word, words ranked"
-PLACED = {"left": 0.125, "right": 0.985}  # of the upper panels, in parts of the figure
+PLACED = {"left": 0.15, "right": 0.985}  # of the upper panels, in parts of the figure
 
 
 def runs_of(sources: Sources) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -106,7 +106,7 @@ def _gaps(sources: Sources) -> str:
 def sensitivity_figure(sources: Sources) -> Figure:
     """Above: agreement of each score with three measures of importance. Below: scores by distance from the output."""
     runs = runs_of(sources)
-    figure = Figure(figsize=(13.2, 8.6))
+    figure = Figure(figsize=(14.4, 8.6))
     FigureCanvasAgg(figure)
     upper = figure.add_gridspec(1, len(PANELS), **PLACED, top=0.85, bottom=0.545, wspace=0.08).subplots(
         sharex=True, sharey=True
@@ -171,7 +171,7 @@ def _explain(figure: Figure, sources: Sources, colors: list[str]) -> None:
         f"{record['num_words']} words of {record['num_sentences']} sentences of this study; seeds: {seeds}. "
         "Words before the last one, at which the model predicts the next."
     )
-    figure.text(0.012, 0.97, finding(sources), size=12, weight="bold", va="center")
+    figure.text(0.012, 0.97, finding(sources), size=11.5, weight="bold", va="center")
     figure.text(0.012, 0.938, detail, color=GREY, size=9.5, va="center")
     handles: list[Any] = [Patch(color=c, label=label) for c, (label, _) in zip(colors, runs.values(), strict=True)]
     handles += [
