@@ -1,7 +1,9 @@
 """Made-up records of the stages that only measure, and of the speed in the bench."""
+"""Made-up records: gradients, solver_swap, decoding, clusterings, sensitivity, and the bench's speed."""
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 
 import numpy as np
@@ -211,10 +213,15 @@ def _layer(t, seed, scale, symmetric=0.0):
 
 def sensitivity_record(study):
     """Scores drawn at random over made-up words, later words higher; the measurement's own statistics of them."""
+    return copy.deepcopy(_sensitivity(study.sensitivity))
+
+
+@cache
+def _sensitivity(settings):
     lengths = (5, 7, 6, 9, 8, 6)
-    record = {"schema": 1, **study.sensitivity.model_dump(mode="json"), "resamples": 50}
+    record = {"schema": 1, **settings.model_dump(mode="json"), "resamples": 50}
     record |= {"num_sentences": len(lengths), "num_words": sum(lengths)}
-    record["runs"] = [name.split("/")[1] for name in study.sensitivity.runs]
+    record["runs"] = [name.split("/")[1] for name in settings.runs]
     for number, run in enumerate(record["runs"]):
         draw = np.random.default_rng(number)
         names = [*(SCORES if run == "diffeq" else SCORES[1:]), *REFERENCES]

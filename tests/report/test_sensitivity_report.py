@@ -20,6 +20,7 @@ from depthtime.report.sensitivity import (
 )
 from depthtime.report.sensitivity_page import ABOUT, LEVELS, PAGE, TEXT, color, levels, page, write_page
 from depthtime.report.sources import load_sources
+from depthtime.report.wording import TIMES
 
 
 @pytest.fixture
@@ -64,11 +65,11 @@ def test_cells_are_worded_from_the_record(sources, record):
     entry |= {"mean": 0.5, "low": 0.4, "high": 0.625, "partial_mean": -0.1, "partial_low": -0.2, "partial_high": 0.0}
     entry |= {"beyond_mean": 0.25, "beyond_low": 0.2, "beyond_high": 0.3, "by_seed": [0.4, 0.6]}
     rows = {(row["model"], row["score"], row["against"]): row for row in sensitivity(sources).words}
-    row = rows["diffeq (euler_right × 6)", "released exponent", "effect of deletion"]
+    row = rows[f"diffeq (euler_right {TIMES} 6)", "released exponent", "effect of deletion"]
     assert row["rank correlation"] == "+0.50 [+0.40, +0.62]"
     assert row["given the position"] == "\u22120.10 [\u22120.20, 0.00]"
     assert (row["minus that of the position"], row["by seed"]) == ("+0.25 [+0.20, +0.30]", "0.40, 0.60")
-    bare = rows["diffeq (euler_right × 6)", "effect of deletion", "position alone"]
+    bare = rows[f"diffeq (euler_right {TIMES} 6)", "effect of deletion", "position alone"]
     assert bare["given the position"] == bare["minus that of the position"] == "\u2013"
     assert sensitivity_values(sources)["sensitivity.diffeq.released.deletion"] == "+0.50 [+0.40, +0.62]"
     record["diffeq"]["gap"]["exponent"] = {"mean": 1.234, "low": 1.0, "high": 1.5}

@@ -34,7 +34,7 @@ ROWS = ("released", "mended", "tangent", "tangent_mean", "exponent", "recency") 
 LINES = ("released", "mended", "tangent", "tangent_mean", "exponent")
 PANELS = ("deletion", "gradient", "rollout")
 EQUAL = "model, sentence, predicted word, words ranked"
-PLACED = {"left": 0.125, "right": 0.985}  # of the upper panels, in parts of the figure
+PLACED = {"left": 0.15, "right": 0.985}  # of the upper panels, in parts of the figure
 
 
 def runs_of(sources: Sources) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -106,9 +106,11 @@ def _gaps(sources: Sources) -> str:
 def sensitivity_figure(sources: Sources) -> Figure:
     """Above: agreement of each score with three measures of importance. Below: scores by distance from the output."""
     runs = runs_of(sources)
-    figure = Figure(figsize=(13.2, 8.6))
+    figure = Figure(figsize=(14.4, 8.6))
     FigureCanvasAgg(figure)
-    upper = figure.add_gridspec(1, len(PANELS), **PLACED, top=0.85, bottom=0.545, wspace=0.08).subplots(sharey=True)
+    upper = figure.add_gridspec(1, len(PANELS), **PLACED, top=0.85, bottom=0.545, wspace=0.08).subplots(
+        sharex=True, sharey=True
+    )
     lower = figure.add_gridspec(1, len(runs), left=0.065, right=0.835, top=0.41, bottom=0.075, wspace=0.62)
     colors = style_colors(len(runs))
     for axes, reference in zip(upper, PANELS, strict=True):
@@ -142,7 +144,7 @@ def _draw_agreement(axes: Axes, part: dict[str, Any], reference: str, color: str
 def _draw_distances(axes: Axes, label: str, part: dict[str, Any]) -> None:
     """Mean of each score over sentences by distance from the last word, with its interval."""
     labels = []
-    for name, color in zip(LINES, style_colors(len(LINES)), strict=True):
+    for name, color in zip(LINES, [*style_colors(6)[2:], DARK], strict=True):  # the first two are the runs' above
         if name not in part["distance"]:
             continue
         points = part["distance"][name]
@@ -166,10 +168,10 @@ def _explain(figure: Figure, sources: Sources, colors: list[str]) -> None:
     record, runs = sources.measured["sensitivity"], runs_of(sources)
     seeds = say.joined(f"{len(part['seeds'])} of {run}" for run, (_, part) in runs.items())
     detail = (
-        f"{record['num_words']} words of {record['num_sentences']} sentences of this study; seeds: {seeds}. Words before "
-        "the last one, at which the model predicts the next."
+        f"{record['num_words']} words of {record['num_sentences']} sentences of this study; seeds: {seeds}. "
+        "Words before the last one, at which the model predicts the next."
     )
-    figure.text(0.012, 0.97, finding(sources), size=12, weight="bold", va="center")
+    figure.text(0.012, 0.97, finding(sources), size=11.5, weight="bold", va="center")
     figure.text(0.012, 0.938, detail, color=GREY, size=9.5, va="center")
     handles: list[Any] = [Patch(color=c, label=label) for c, (label, _) in zip(colors, runs.values(), strict=True)]
     handles += [
@@ -186,7 +188,7 @@ def finding(sources: Sources) -> str:
     for name in ("released", "tangent"):
         entry = agreement(part, name, "deletion")
         told += [f"{LABELS[name]} {_interval(entry, 'partial_')}"] if entry else []
-    return f"Rank agreement with the effect of deletion given the position, {run}: {'; '.join(told)}"
+    return f"Agreement with the effect of deletion given the position, {run}: {'; '.join(told)}"
 
 
 def sensitivity_values(sources: Sources) -> dict[str, str]:
