@@ -1,5 +1,4 @@
 """Made-up records of the stages that only measure, and of the speed in the bench."""
-"""Made-up records: gradients, solver_swap, decoding, clusterings, sensitivity, and the bench's speed."""
 
 from __future__ import annotations
 
