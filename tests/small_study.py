@@ -44,6 +44,16 @@ clustering:
   wide_threshold: 0.3
   few: 3
   resamples: 20
+downstream:
+  group: core
+  runs: [discrete, ode]
+  seeds: [1]
+  pairs: pairs.yaml
+  min_words: 4
+  not_asked: []
+  batch_size: 8
+  resamples: 20
+  threads: 1
 """
 PARAMS = (
     """\

@@ -158,6 +158,15 @@ def clustering() -> None:
         measure_clustering(study, moved)
 
 
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime downstream")
+def downstream() -> None:
+    """Ask trained models for the last words of held-out sentences, and which sentence of a minimal pair is right."""
+    with running_stage("downstream") as study, counting("downstream") as moved:
+        from depthtime.measure.downstream import measure_downstream
+
+        measure_downstream(study, moved)
+
+
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime analyse core")
 def analyse(group: GroupName) -> None:
     """Means, intervals and paired differences over the seeds of a group."""

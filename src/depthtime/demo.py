@@ -15,7 +15,17 @@ from depthtime import paths
 from depthtime.errors import DepthtimeError
 from depthtime.progress import console
 
-COPIED = ("dvc.yaml", "Snakefile", "published.yaml", "claims.yaml", ".dvcignore", "src", "workflow", "profiles")
+COPIED = (
+    "dvc.yaml",
+    "Snakefile",
+    "published.yaml",
+    "claims.yaml",
+    ".dvcignore",
+    "src",
+    "workflow",
+    "profiles",
+    "sentences",
+)
 TABLE = paths.RESULTS / "tables" / "perplexity_by_step.md"
 
 

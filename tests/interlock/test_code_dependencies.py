@@ -26,6 +26,7 @@ ENTRIES = {
     "solver_swap": ["measure.solver_swap"],
     "decoding": ["measure.decoding"],
     "clustering": ["measure.clustering"],
+    "downstream": ["measure.downstream"],
     "analyse": ["analyse.aggregate"],
     "report": ["report.tables", "report.figures"],
 }
@@ -73,6 +74,7 @@ def _models(study, stage):
         "gradients": [study.gradients.run],
         "solver_swap": [study.solver_swap.run],
         "decoding": study.decoding.runs,
+        "downstream": [f"{study.downstream.group}/{run}" for run in study.downstream.runs],
     }
     names = measured.get(stage.rule, [])
     runs = list(study.groups[group].runs.values()) if kind == "train" else []
