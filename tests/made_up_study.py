@@ -18,6 +18,7 @@ from depthtime.config import RunConfig, Study, load_params
 from depthtime.records import read_json, write_json
 from made_up_measures import (
     decoding_record,
+    downstream_record,
     gradients_record,
     short_clustering_record,
     solver_swap_record,
@@ -190,4 +191,5 @@ def measured_records(study: Study) -> dict[str, Any]:
         "solver_swap": solver_swap_record(),
         "decoding": decoding_record(study),
         "clustering": short_clustering_record(study),
+        "downstream": downstream_record(study),
     }

@@ -69,7 +69,8 @@ def downstream_record(study: Study, on_model: Callable[[int, int], None] = lambd
     answers, scores = _run_models(study, tasks, settings.seeds, on_model)
     return {
         "schema": 1,
-        **settings.model_dump(mode="json"),
+        **settings.model_dump(mode="json", exclude={"pairs"}),
+        "pairs_file": settings.pairs,
         "data": tasks.dataset.name,
         "cloze": _cloze_part(settings, tasks, answers),
         "pairs": _pairs_part(settings, tasks, scores),

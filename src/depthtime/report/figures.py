@@ -19,6 +19,7 @@ from depthtime.config import Study
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_figure
 from depthtime.report.decoding import decoding_figure
+from depthtime.report.downstream import downstream_figure
 from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_figure, save, style_colors, styled, title
 from depthtime.report.frontier import frontier
 from depthtime.report.gradients import gradients_figure
@@ -249,4 +250,5 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "solver_swap": solver_swap_figure,
     "decoding": decoding_figure,
     "clustering": clustering_figure,
+    "downstream": downstream_figure,
 }

@@ -1,4 +1,4 @@
-"""Values of what was measured, for sentences: clustering.*, decoding.*, gradients.*, solver_swap.*, speed.*."""
+"""Values of what was measured, for sentences, by stage: clustering.*, decoding.*, downstream.* and so on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
+from depthtime.report.downstream import downstream_values
 from depthtime.report.sources import Sources
 
 
@@ -14,6 +15,7 @@ def measured_values(sources: Sources) -> dict[str, str]:
     return {
         **clustering_values(sources),
         **_decoding(sources),
+        **downstream_values(sources),
         **_gradients(sources.measured["gradients"]),
         **_solver_swap(sources.measured["solver_swap"]),
         **_speed(sources.bench["speed"]),

@@ -14,7 +14,10 @@ PUBLISHED = Path("published.yaml")
 
 @dataclass(frozen=True)
 class Published:
-    """Perplexities by run and step, by reference, and the cost of a step; empty where nothing applies."""
+    """Perplexities by run and step, by reference, and the cost of a step; empty where nothing applies.
+
+    tasks: by test, accuracies in % of the two models that another source compares on it.
+    """
 
     name: str
     group: str | None
@@ -23,6 +26,7 @@ class Published:
     references: dict[str, float]
     step_s: dict[str, float]
     ratio: float | None
+    tasks: dict[str, list[float]]
 
     def perplexity(self, group: str, run: str, step: int) -> float | None:
         return self.by_step.get(run, {}).get(step) if group == self.group else None
@@ -53,10 +57,11 @@ def load_published(study: Study, path: Path = PUBLISHED) -> Published:
         by_step[run] = dict(zip(steps, values, strict=True))
     references = _get(raw, path, "references", "values")
     step_s, ratio = _get(raw, path, "cost", "step_s"), _get(raw, path, "cost", "ratio")
+    tasks = _get(raw, path, "tasks", "accuracy")
     row = study.groups.get(group)
     if row is None or study.corpora[study.datasets[row.data].corpus].source != source:
-        return Published(name, None, num_seeds, {}, {}, {}, None)
-    return Published(name, group, num_seeds, by_step, references, step_s, ratio)
+        return Published(name, None, num_seeds, {}, {}, {}, None, {})
+    return Published(name, group, num_seeds, by_step, references, step_s, ratio, tasks)
 
 
 def _get(raw: Any, path: Path, *keys: str) -> Any:

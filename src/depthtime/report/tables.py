@@ -15,6 +15,7 @@ from depthtime.report.comparisons import difference, perplexity_by_step, summary
 from depthtime.report.controls import controls
 from depthtime.report.costs import cost, references, tuning
 from depthtime.report.decoding import decoding
+from depthtime.report.downstream import downstream
 from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.gradients import gradient_methods, gradients
 from depthtime.report.solver_swap import leaks, solver_swap
@@ -34,6 +35,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "leaks": leaks,
     "decoding": decoding,
     "clustering": clustering,
+    "downstream": downstream,
     "variants": variants,
     "references": references,
     "cost": cost,
