@@ -54,6 +54,11 @@ def test_yaml_1_2_reads_numbers_as_dvc_does(tmp_path):
         ("run: core/ode/42", "run: core/ode/43", "gradients.run: 'core/ode/43' keeps no weights; did you mean core/"),
         ("[core/discrete/42, core/ode/42]", "[tuned/ode/43]", "decoding.runs: 'tuned/ode/43' keeps no weights"),
         (
+            "runs: [gpt, diffeq]",
+            "runs: [gpt, wide]",
+            "downstream.runs, seeds: 'gpt_form/wide/43' keeps no weights; did you mean gpt_form/",
+        ),
+        (
             TUNED,
             f"against: [core/od]\n    {TUNED}",
             "groups.tuned.against: 'core/od' is not a run of another group; did you mean core/ode",

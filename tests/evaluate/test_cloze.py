@@ -63,23 +63,31 @@ def test_a_model_of_known_probabilities_has_known_accuracy_and_ranks():
     table = np.full((10, 10), 0.05)
     table[4] = [0.02, 0.02, 0.02, 0.02, 0.02, 0.8, 0.04, 0.02, 0.02, 0.02]  # after 4 comes 5: right
     table[7] = [0.05, 0.05, 0.05, 0.05, 0.4, 0.2, 0.1, 0.05, 0.03, 0.02]  # after 7 comes 6: third
-    table[8] = 0.1  # after 8 anything: 5 is one of ten
+    table[8] = 0.1  # after 8 anything: 5 is one of seven
     found = answer(_Known(table), _cloze(), 2)
-    assert found.ranks.tolist() == [1, 3, 5.5]
+    assert found.ranks.tolist() == [1, 3, 4]
     assert found.is_right.tolist() == [1, 0, 0]
-    assert found.log_probs == pytest.approx(np.log([0.8, 0.1, 0.1]))
+    assert found.log_probs == pytest.approx(np.log([0.8 / 0.94, 0.1 / 0.85, 1 / 7]))
 
 
 def test_a_baseline_says_the_same_to_every_question():
     probabilities = np.array([0.1, 0.1, 0.1, 0.05, 0.05, 0.3, 0.2, 0.04, 0.03, 0.03])
     found = answer_always(probabilities, _cloze())
     assert found.ranks.tolist() == [1, 2, 1]
-    assert found.log_probs == pytest.approx(np.log([0.3, 0.2, 0.3]))
+    assert found.log_probs == pytest.approx(np.log([3 / 7, 2 / 7, 3 / 7]))
 
 
 def test_words_as_likely_as_the_right_one_count_half():
-    _, ranks = grade(torch.zeros(1, 5, dtype=torch.float64), np.array([2]))
+    _, ranks = grade(torch.zeros(1, 5, dtype=torch.float64), np.array([2]), ())
     assert ranks.tolist() == [3]
+
+
+def test_excluded_words_are_no_answer():
+    logits = torch.tensor([[9.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
+    log_probs, ranks = grade(logits, np.array([1]), (0, 3))
+    assert ranks.tolist() == [1]
+    assert log_probs == pytest.approx([1 - np.log(np.e + 1)])
+    assert _cloze().excluded == (EOS, UNKNOWN, NUMBER)
 
 
 def test_answers_are_those_of_the_full_model_whatever_the_batch():
@@ -92,6 +100,6 @@ def test_answers_are_those_of_the_full_model_whatever_the_batch():
     assert (first.ranks == second.ranks).all()
     for row in (0, 1, len(cloze.targets) - 1):
         seen = torch.from_numpy(cloze.inputs[row, : cloze.places[row] + 1])[None]
-        expected = network(seen)[0, -1].log_softmax(-1)[cloze.targets[row]]
+        expected = network(seen)[0, -1, 1:].log_softmax(-1)[cloze.targets[row] - 1]
         assert first.log_probs[row] == pytest.approx(expected.item(), abs=1e-10)
     assert math.isfinite(first.log_probs.sum())

@@ -25,6 +25,7 @@ class Cloze:
 
     inputs: windows of words, (S, N).  places: position in the window whose next word is asked for, (S,).
     targets: that word, (S,).  is_repeated: it is among the words up to its place, (S,).
+    excluded: classes that are no answer, for models and baselines alike: <eos>, the unknown word, `not_asked`.
     left_out: how many sentences of the text were not asked, by reason.
     """
 
@@ -32,6 +33,7 @@ class Cloze:
     places: NDArray[np.int64]
     targets: NDArray[np.int64]
     is_repeated: NDArray[np.bool_]
+    excluded: tuple[int, ...]
     left_out: dict[str, int]
 
 
@@ -81,7 +83,9 @@ def find_cloze(
         "unknown": int(is_unknown.sum()),
         "not_asked": int(is_excluded.sum()),
     }
-    return Cloze(inputs, places, targets, ((inputs == targets[:, None]) & before).any(axis=1), left_out)
+    is_repeated = ((inputs == targets[:, None]) & before).any(axis=1)
+    excluded = tuple(sorted({eos, *not_asked} | ({unknown} if unknown is not None else set())))
+    return Cloze(inputs, places, targets, is_repeated, excluded, left_out)
 
 
 @torch.no_grad()
@@ -94,7 +98,7 @@ def answer(model: LanguageModel, cloze: Cloze, batch_size: int) -> Answers:
         states = model.solve(torch.from_numpy(cloze.inputs[rows]).to(device)).y  # (B, N, D)
         at = torch.from_numpy(cloze.places[rows]).to(device)
         logits = model.head(states[torch.arange(len(at), device=device), at]).cpu().double()  # (B, V)
-        for found, values in zip((log_probs, ranks), grade(logits, cloze.targets[rows]), strict=True):
+        for found, values in zip((log_probs, ranks), grade(logits, cloze.targets[rows], cloze.excluded), strict=True):
             found.append(values)
     return Answers(np.concatenate(log_probs), np.concatenate(ranks))
 
@@ -102,15 +106,18 @@ def answer(model: LanguageModel, cloze: Cloze, batch_size: int) -> Answers:
 def answer_always(probabilities: NDArray[np.float64], cloze: Cloze) -> Answers:
     """What a model says that has the same probabilities (V,), all above 0, for every question."""
     targets, place = np.unique(cloze.targets, return_inverse=True)
-    log_probs, ranks = grade(torch.from_numpy(np.log(probabilities)).expand(len(targets), -1), targets)
+    log_probs, ranks = grade(torch.from_numpy(np.log(probabilities)).repeat(len(targets), 1), targets, cloze.excluded)
     return Answers(log_probs[place], ranks[place])
 
 
-def grade(logits: Tensor, targets: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log-probabilities and ranks of targets (B,) under logits (B, V), each (B,).
+def grade(
+    logits: Tensor, targets: NDArray[np.int64], excluded: Collection[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log-probabilities and ranks of targets (B,) under logits (B, V) among all classes not excluded, each (B,).
 
     The rank is 1 and the number of words that are likelier, and half of those that are as likely.
     """
+    logits = logits.index_fill(1, torch.tensor(list(excluded), dtype=torch.int64), float("-inf"))
     wanted = torch.from_numpy(targets)[:, None]
     own = logits.gather(1, wanted)
     above, level = (logits > own).sum(dim=1), (logits == own).sum(dim=1) - 1

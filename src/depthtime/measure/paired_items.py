@@ -76,4 +76,5 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     """
     z = float(ndtri((1 + CONFIDENCE) / 2))
     centre, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
-    return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
+    low, high = (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
+    return max(0.0, min(low, share)), min(1.0, max(high, share))  # rounding, where share is 0 or 1

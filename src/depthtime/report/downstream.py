@@ -80,8 +80,8 @@ def _caption(record: Row) -> str:
         f"{say.count(left['too_short'])} shorter sentences are not. ({detail}.) Minimal pairs "
         f"(`{record['pairs_file']}`): the sentence without a fault has the higher log-probability, summed over its "
         "words and `<eos>`; a tie is half, chance is 50 %; by mean: divided by the number of words, which matters "
-        "where one is left out. 95 % intervals over sentences (bootstrap) or pairs (Wilson; difference: bootstrap) of means "
-        "over seeds; by seed, the lowest and highest difference. Unigram and last words: frequencies in the training "
+        "where one is left out. 95 % intervals over sentences (bootstrap) or pairs (Wilson; difference: bootstrap) of "
+        "means over seeds; by seed, the lowest and highest difference. Unigram and last words: frequencies in training "
         "text. Not equal: parameters, and the learning rate, which each run took from its own search. Published: the "
         "source's large models, without and with generated weights, zero shot, beside the test most like theirs."
     )
@@ -143,7 +143,8 @@ def _draw(axes: Axes, rows: list[tuple[str, Row]], runs: tuple[str, str], key: s
     for place, (_, part) in enumerate(rows):
         for run, color, shift in zip(runs, style_colors(2), (-DODGE, DODGE), strict=True):
             value, low, high = (100 * part[run][f"{key}{end}"] for end in ("", "_low", "_high"))
-            axes.errorbar(value, place + shift, xerr=[[value - low], [high - value]], color=color, fmt="o", ms=4.5)
+            ends = [[max(0.0, value - low)], [max(0.0, high - value)]]  # not below 0 by rounding
+            axes.errorbar(value, place + shift, xerr=ends, color=color, fmt="o", ms=4.5)
         for name, mark in MARKS.items():
             if name in part:
                 axes.plot(100 * part[name][key], place, mark, color=GREY, ms=10 if mark == "|" else 5, zorder=1)
