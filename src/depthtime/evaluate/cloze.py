@@ -92,7 +92,8 @@ def find_cloze(
 def answer(model: LanguageModel, cloze: Cloze, batch_size: int) -> Answers:
     """What a causal model says."""
     device = next(model.parameters()).device
-    log_probs, ranks = [], []
+    log_probs: list[NDArray[np.float64]] = []
+    ranks: list[NDArray[np.float64]] = []
     for begin in range(0, len(cloze.targets), batch_size):
         rows = slice(begin, begin + batch_size)
         states = model.solve(torch.from_numpy(cloze.inputs[rows]).to(device)).y  # (B, N, D)

@@ -181,7 +181,7 @@ def preferences(scores: Array) -> Array:
 
 
 def _cloze_part(settings: Downstream, tasks: Tasks, answers: dict[str, list[Answers]]) -> dict[str, Any]:
-    cloze = tasks.cloze
+    cloze, (first, second) = tasks.cloze, settings.runs
     part: dict[str, Any] = {"left_out": cloze.left_out, "asked": len(cloze.targets)}
     baselines = {name: answer_always(getattr(tasks, name), cloze) for name in ("unigram", "last_words")}
     for subset in SUBSETS:
@@ -194,7 +194,7 @@ def _cloze_part(settings: Downstream, tasks: Tasks, answers: dict[str, list[Answ
                 | {"median_rank": _median_ranks(answers[run], chosen)}
                 for run, values in of_runs.items()
             },
-            "difference": paired(*(of_runs[run] for run in settings.runs), settings.seeds, settings.resamples),
+            "difference": paired(of_runs[first], of_runs[second], settings.seeds, settings.resamples),
             **{
                 name: {key: float(values.mean()) for key, values in _measures([given.take(chosen)]).items()}
                 | {"median_rank": _median_ranks([given], chosen)}
@@ -224,13 +224,14 @@ def _pairs_part(settings: Downstream, tasks: Tasks, scores: dict[str, list[Array
     unigram = _preferences(unigram_scores(tasks.unigram, tasks.pairs, tasks.eos)[None], lengths)
     names = np.repeat(list(tasks.pairs), [len(rows) for rows in tasks.pairs.values()])
     part: dict[str, Any] = {"phenomena": list(tasks.pairs)}
+    first, second = settings.runs
     for name in ("all", *tasks.pairs):
         chosen = np.ones(len(names), bool) if name == "all" else names == name
         here = {run: {key: rows[:, chosen] for key, rows in values.items()} for run, values in of_runs.items()}
         part[name] = {
             "n": int(chosen.sum()),
             **{run: of_shares(values, settings.seeds) for run, values in here.items()},
-            "difference": paired(*(here[run] for run in settings.runs), settings.seeds, settings.resamples),
+            "difference": paired(here[first], here[second], settings.seeds, settings.resamples),
             "unigram": of_shares({key: rows[:, chosen] for key, rows in unigram.items()}, None),
         }
     return part
