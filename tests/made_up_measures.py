@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from depthtime.data.minimal_pairs import read_pairs
 from depthtime.measure.clustering import clustering_record
 from depthtime.measure.sensitivity import REFERENCES, SCORES, run_record
 from depthtime.measure.spectra import spectra_record as measured_spectra
 from depthtime.models.layer_weights import LayerWeights
 
+REPOSITORY = Path(__file__).resolve().parents[1]
 MIB = 2**20
 COUNTS = {"direct": (4, 0), "checkpointed": (4, 4), "adjoint": (4, 4), "reversible": (8, 8)}  # calls a step
 TIMES = {"direct": 1.0, "checkpointed": 1.3, "adjoint": 1.35, "reversible": 2.7}  # over direct
@@ -242,6 +245,46 @@ def _text(place, scores):
     words = [f"word{number}" for number in range(len(scores["recency"]) + 1)]
     about = {"name": f"sentence_{place}", "words": words, "prediction": "next", "log_probability": -1.5}
     return about | {"scores": held}
+
+
+def downstream_record(study):
+    """Accuracies that rise from phenomenon to phenomenon, the second run 2 points above the first in all."""
+    settings = study.downstream
+    phenomena = {name: len(pairs) for name, pairs in read_pairs(str(REPOSITORY / settings.pairs)).items()}
+    settings_kept = settings.model_dump(mode="json", exclude={"pairs"})
+    rising = {name: 0.5 + 0.4 * i / len(phenomena) for i, name in enumerate(phenomena)}
+    pairs = {name: _asked(settings, n, rising[name], 0.49, ("sum", "mean")) for name, n in phenomena.items()}
+    pairs["all"] = _asked(settings, sum(phenomena.values()), 0.7, 0.52, ("sum", "mean"))
+    cloze = {name: _asked(settings, n, 0.15, 0.01, ("accuracy",)) for name, n in (("all", 2800), ("repeated", 500))}
+    for part in cloze.values():
+        part["last_words"] = {"accuracy": 0.05}
+        for run in settings.runs:
+            part[run] |= {"log_prob": -5.1, "median_rank": 37.0}
+    left_out = {"too_short": 492, "unknown": 307, "not_asked": 160}
+    return {
+        "schema": 1,
+        **settings_kept,
+        "pairs_file": settings.pairs,
+        "data": "ptb_standard",
+        "cloze": {**cloze, "left_out": left_out, "asked": 2800},
+        "pairs": {**pairs, "phenomena": list(phenomena)},
+    }
+
+
+def _asked(settings, n, share, unigram, keys):
+    """Results of two runs on n items."""
+    part = {"n": n, "unigram": dict.fromkeys(keys, unigram)}
+    for run, value in zip(settings.runs, (share, share + 0.02), strict=True):
+        part[run] = _ends(keys, value, 0.9 / n**0.5 * (1 - value))
+    part["difference"] = _ends(keys, 0.02, 0.4 / n**0.5)
+    seeds = {f"{key}_{end}_seed": value for key in keys for end, value in (("lowest", -0.01), ("highest", 0.04))}
+    part["difference"] |= seeds | {f"{key}_above": 0.9 for key in keys}
+    return part
+
+
+def _ends(keys, value, half):
+    ends = {"": value, "_low": value - half, "_high": value + half}
+    return {f"{key}{end}": x for key in keys for end, x in ends.items()}
 
 
 def speed_record(study):

@@ -18,6 +18,7 @@ from depthtime.config import RunConfig, Study, load_params
 from depthtime.records import read_json, write_json
 from made_up_measures import (
     decoding_record,
+    downstream_record,
     gradients_record,
     sensitivity_record,
     short_clustering_record,
@@ -197,4 +198,5 @@ def measured_records(study: Study) -> dict[str, Any]:
         "trained_clustering": trained_clustering_record(study),
         "spectra": spectra_record(study),
         "sensitivity": sensitivity_record(study),
+        "downstream": downstream_record(study),
     }

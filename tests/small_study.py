@@ -46,6 +46,17 @@ clustering:
   resamples: 20
 trained_clustering: {run: core/ode, tokens: 4, draws: 2, threshold: 0.1, threads: 1}
 spectra: {runs: [forms/diffeq, forms/gpt], ff_units: [4], resamples: 50, threads: 1}
+sensitivity: {runs: [core/ode], sentences: sentences.yaml, directions: 4, resamples: 20, threads: 1}
+downstream:
+  group: core
+  runs: [discrete, ode]
+  seeds: [1]
+  pairs: pairs.yaml
+  min_words: 4
+  not_asked: []
+  batch_size: 8
+  resamples: 20
+  threads: 1
 """
 FORMS = """\
   forms:  # no stage trains it: tests that need its weights do
@@ -70,7 +81,6 @@ FORMS = """\
         step_scale: one
         shares_weights: false
         keep_weights: [1, 2]
-sensitivity: {runs: [core/ode], sentences: sentences.yaml, directions: 4, resamples: 20, threads: 1}
 """
 PARAMS = (
     """\

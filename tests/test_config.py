@@ -74,6 +74,11 @@ def test_yaml_1_2_reads_numbers_as_dvc_does(tmp_path):
         ),
         ("runs: [gpt_form/diffeq,", "runs: [core/gpt,", "sensitivity: runs = ['core/gpt', 'gpt_form/gpt']: two have"),
         (
+            "runs: [gpt, diffeq]",
+            "runs: [gpt, wide]",
+            "downstream.runs, seeds: 'gpt_form/wide/43' keeps no weights; did you mean gpt_form/",
+        ),
+        (
             TUNED,
             f"against: [core/od]\n    {TUNED}",
             "groups.tuned.against: 'core/od' is not a run of another group; did you mean core/ode",

@@ -155,6 +155,7 @@ MEASURES = (
     "trained_clustering",
     "spectra",
     "sensitivity",
+    "downstream",
 )  # stages that only measure
 _KINDS: dict[str, type[Check]] = {
     "published_gap": PublishedGap, "relative_gap": RelativeGap, "improvement": Improvement,

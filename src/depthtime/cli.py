@@ -185,6 +185,15 @@ def sensitivity() -> None:
         measure_sensitivity(study, moved)
 
 
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime downstream")
+def downstream() -> None:
+    """Ask trained models for the last words of held-out sentences, and which sentence of a minimal pair is right."""
+    with running_stage("downstream") as study, counting("downstream") as moved:
+        from depthtime.measure.downstream import measure_downstream
+
+        measure_downstream(study, moved)
+
+
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime analyse core")
 def analyse(group: GroupName) -> None:
     """Means, intervals and paired differences over the seeds of a group."""
@@ -298,6 +307,44 @@ def generate(
     path = (start / weights).resolve() if weights else None
     if not write_text(load_params(), group, run, number, prompt, options, sys.stdout, path):
         raise typer.Exit(130)
+
+
+@app.command(
+    rich_help_panel=PEOPLE, epilog="Example: depthtime harness gpt_form/diffeq/43 --tasks my_task.yaml --lower"
+)
+def harness(
+    name: Annotated[str, typer.Argument(help="group/run/seed of a run whose weights are stored.")],
+    tasks: Annotated[Path, typer.Option(help="A task of lm-evaluation-harness (YAML), or a folder of them.")],
+    lower: Annotated[bool, typer.Option("--lower", help="Put text into lower case, as the Penn Treebank is.")] = False,
+    num_fewshot: Annotated[
+        int | None, typer.Option(min=0, help="Examples before each question. Default: as told.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many questions of each task.")] = None,
+) -> None:
+    """Ask a trained model the tasks of lm-evaluation-harness, from local files; results as JSON on standard output.
+
+    Needs the extra `harness` (pip install "depthtime[harness]"). Text is split at white space into words, and words
+    that the model does not know are read as its unknown word; how many there were is part of the result.
+    """
+    import json
+
+    from depthtime.config import load_params
+
+    try:
+        from depthtime.generate.harness import HarnessLM, evaluate_tasks
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("lm_eval"):
+            raise
+        fix = "install the extra: pip install 'depthtime[harness]' (or pip install lm_eval)"
+        raise DepthtimeError(f"depthtime harness needs lm-evaluation-harness, which is not installed; {fix}") from None
+    start = Path.cwd()
+    paths.enter_root()
+    group, run, seed = run_address(name)
+    model = HarnessLM(load_params(), group, run, seed, lower=lower)
+    found = evaluate_tasks(model, (start / tasks).resolve(), num_fewshot=num_fewshot, limit=limit)
+    share = 100 * found["unknown_words"] / max(1, found["words"])
+    logger.info("%s", f"{found['words']:,} words read, {share:.1f} % of them unknown to the model")
+    print(json.dumps(found, indent=1, sort_keys=True, default=str))
 
 
 @app.command(rich_help_panel=PEOPLE, epilog="Example: depthtime estimate core variants")

@@ -445,6 +445,20 @@ class Sensitivity(Part):
         return self
 
 
+class Downstream(Part):
+    """Two runs of a group on last words of held-out sentences and on minimal pairs. Differences: second minus first."""
+
+    group: str
+    runs: tuple[str, str]
+    seeds: Annotated[tuple[Count, ...], Field(min_length=1)]
+    pairs: Annotated[str, Field(min_length=1)]  # a YAML file, see data/minimal_pairs.py
+    min_words: Positive  # of a sentence whose last word is asked for
+    not_asked: tuple[str, ...]  # last words that stand for many, such as N for every number
+    batch_size: Positive
+    resamples: Positive  # of the bootstrap over sentences
+    threads: Positive
+
+
 class Bench(Part):
     """`runs` on each of `threads`; `frontier` on one thread; `speed`, a continuous run, part by part on one thread."""
 
@@ -470,6 +484,7 @@ class Study(Part):
     trained_clustering: TrainedClustering
     spectra: Spectra
     sensitivity: Sensitivity
+    downstream: Downstream
 
     def group(self, name: str) -> Group:
         """A group by name, or an error that lists the names there are."""
@@ -675,6 +690,12 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
         if isinstance(entry, str) and entry not in keeping:
             yield f"sensitivity.runs: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
     named += [("decoding.runs", entry) for entry in _items(rows.get("decoding", {}).get("runs"))]
+    asked = rows.get("downstream", {})
+    named += [
+        ("downstream.runs, seeds", f"{asked.get('group')}/{run}/{seed}")
+        for run in _items(asked.get("runs"))
+        for seed in _items(asked.get("seeds"))
+    ]
     for at, entry in named:
         if isinstance(entry, str) and entry not in kept:
             yield f"{at}: {entry!r} keeps no weights{suggest(entry, kept)}; expected group/run/seed of keep_weights"
@@ -770,7 +791,7 @@ SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
     "clustering": Clustering, "trained_clustering": TrainedClustering, "spectra": Spectra,
-    "sensitivity": Sensitivity,
+    "sensitivity": Sensitivity, "downstream": Downstream,
 }  # fmt: skip
 
 

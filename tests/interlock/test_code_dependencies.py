@@ -29,6 +29,7 @@ ENTRIES = {
     "trained_clustering": ["measure.trained_clustering"],
     "spectra": ["measure.spectra"],
     "sensitivity": ["measure.sensitivity"],
+    "downstream": ["measure.downstream"],
     "analyse": ["analyse.aggregate"],
     "report": ["report.tables", "report.figures", "report.sensitivity_page"],
 }
@@ -78,6 +79,7 @@ def _models(study, stage):
         "decoding": study.decoding.runs,
         "spectra": study.spectra.runs,
         "sensitivity": study.sensitivity.runs,
+        "downstream": [f"{study.downstream.group}/{run}" for run in study.downstream.runs],
     }
     names = measured.get(stage.rule, [])
     runs = list(study.groups[group].runs.values()) if kind == "train" else []

@@ -20,6 +20,7 @@ from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_figure
 from depthtime.report.decoding import decoding_figure
 from depthtime.report.diffeqformer import diffeqformer_figure
+from depthtime.report.downstream import downstream_figure
 from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_figure, save, style_colors, styled, title
 from depthtime.report.frontier import frontier
 from depthtime.report.gradients import gradients_figure
@@ -257,4 +258,5 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "trained_clustering": trained_clustering_figure,
     "spectra": spectra_figure,
     "sensitivity": sensitivity_figure,
+    "downstream": downstream_figure,
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
+from depthtime.report.downstream import downstream_values
 from depthtime.report.sensitivity import sensitivity_values
 from depthtime.report.sources import Sources
 from depthtime.report.spectra import spectra_values
@@ -17,6 +18,7 @@ def measured_values(sources: Sources) -> dict[str, str]:
     return {
         **clustering_values(sources),
         **_decoding(sources),
+        **downstream_values(sources),
         **_gradients(sources.measured["gradients"]),
         **_solver_swap(sources.measured["solver_swap"]),
         **spectra_values(sources),

@@ -15,7 +15,10 @@ PUBLISHED = Path("published.yaml")
 
 @dataclass(frozen=True)
 class Published:
-    """Perplexities by run and step, by reference, and the cost of a step; empty where nothing applies."""
+    """Perplexities by run and step, by reference, and the cost of a step; empty where nothing applies.
+
+    tasks: by test, accuracies in % of the two models that another source compares on it.
+    """
 
     name: str
     group: str | None
@@ -25,6 +28,7 @@ class Published:
     step_s: dict[str, float]
     ratio: float | None
     others: dict[str, Any]  # by source: perplexities at larger sizes, shown beside ours on any corpus
+    tasks: dict[str, list[float]]
 
     def perplexity(self, group: str, run: str, step: int) -> float | None:
         return self.by_step.get(run, {}).get(step) if group == self.group else None
@@ -66,10 +70,11 @@ def load_published(study: Study, path: Path = PUBLISHED) -> Published:
     references = _get(raw, path, "references", "values")
     step_s, ratio = _get(raw, path, "cost", "step_s"), _get(raw, path, "cost", "ratio")
     others = {"diffeqformer": {"perplexity": _get(raw, path, "diffeqformer", "perplexity")}}
+    tasks = _get(raw, path, "tasks", "accuracy")
     row = study.groups.get(group)
     if row is None or study.corpora[study.datasets[row.data].corpus].source != source:
-        return Published(name, None, num_seeds, {}, {}, {}, None, others)
-    return Published(name, group, num_seeds, by_step, references, step_s, ratio, others)
+        return Published(name, None, num_seeds, {}, {}, {}, None, others, {})
+    return Published(name, group, num_seeds, by_step, references, step_s, ratio, others, tasks)
 
 
 def _get(raw: Any, path: Path, *keys: str) -> Any:

@@ -16,6 +16,7 @@ from depthtime.report.controls import controls
 from depthtime.report.costs import cost, references, tuning
 from depthtime.report.decoding import decoding
 from depthtime.report.diffeqformer import diffeqformer
+from depthtime.report.downstream import downstream
 from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.gradients import gradient_methods, gradients
 from depthtime.report.sensitivity import sensitivity
@@ -42,6 +43,7 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "trained_clustering": trained_clustering,
     "spectra": spectra,
     "sensitivity": sensitivity,
+    "downstream": downstream,
     "variants": variants,
     "references": references,
     "cost": cost,
