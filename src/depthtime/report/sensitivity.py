@@ -79,7 +79,7 @@ def sensitivity(sources: Sources) -> Table:
     caption = (
         "**Which words matter to the next one, by several scores.** Spearman's rank correlation of two scores of the "
         "words of a sentence before its last one; mean over seeds, then over sentences, with a 95 % bootstrap interval "
-        "over sentences. Given the position: partial correlation, since late words matter more by their place alone. "
+        "over sentences. Given the position: partial correlation, since place alone may decide. "
         f"Minus that of the position: beyond ranking by place. {_gaps(sources)}Few directions: "
         f"{record['directions']} random ones instead of all. The source shows coloured sentences and no number."
     )
