@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from depthtime.measure.lyapunov import (
+    Flow,
     Step,
     flow_jacobian,
     log_largest,
@@ -39,10 +40,11 @@ def coupled(tokens=4, width=3, count=5, seed=0):
 
 
 def flow_of(steps, y, *, token=0, output=0, directions=None):
+    """The flow of one token, without the axis of tokens."""
     width = y.shape[1]
-    return tangent_flow(
-        steps, trajectory(steps, y)[:-1], orthonormal(width, directions or width), token=token, output=output
-    )
+    seeds = orthonormal(width, directions or width)
+    flow = tangent_flow(steps, trajectory(steps, y)[:-1], seeds, tokens=[token], output=output)
+    return Flow(flow.exponents[0], flow.at_output[0])
 
 
 def pairs_of(steps, y, output=0):
@@ -53,27 +55,27 @@ def test_a_diagonal_system_has_the_exponents_of_its_rates():
     """Each step multiplies by 1 + h a; with more steps that tends to the rates themselves over a time of 1."""
     rates = torch.tensor([0.7, -0.4, 0.1], dtype=torch.float64)
     y = torch.ones(1, 3, dtype=torch.float64)
-    for count in (4, 400):
+    for count in (4, 200):
         steps = linear(torch.diag(rates), 1 / count, count)
         expected = count * (1 + rates / count).log()
         assert torch.allclose(pairs_of(steps, y)[0], expected, atol=EXACT, rtol=0)
         assert log_largest(flow_of(steps, y).at_output) == pytest.approx(float(expected.max()), abs=EXACT)
         assert float(flow_of(steps, y).exponents.sum()) == pytest.approx(float(expected.sum()), abs=1e-10)
-    assert (expected - rates).abs().max() < 1e-3
+    assert (expected - rates).abs().max() < 2e-3
 
 
 def test_a_rotation_grows_by_the_length_of_its_steps_in_all_directions():
     """1 + h w J turns and stretches by sqrt(1 + h^2 w^2), which tends to a turn: exponents 0."""
     turn = matrix([0, -2], [2, 0])
     y = torch.ones(1, 2, dtype=torch.float64)
-    for count in (5, 500):
+    for count in (5, 200):
         steps = linear(turn, 1 / count, count)
         each = count * math.log(math.hypot(1, 2 / count))
         assert torch.allclose(pairs_of(steps, y)[0], torch.full((2,), each, dtype=torch.float64), atol=1e-10, rtol=0)
         flow = flow_of(steps, y)
         assert flow.exponents.tolist() == pytest.approx([each, each], abs=1e-10)
         assert log_mean(flow.at_output) == pytest.approx(each, abs=1e-10)
-    assert each < 5e-3
+    assert each < 1.1e-2
 
 
 def test_a_shear_grows_at_once_though_its_exponents_are_0():
@@ -97,13 +99,13 @@ def test_a_triangular_system_has_the_exponents_of_its_diagonal():
 def test_a_rate_that_depends_on_time_gives_its_integral():
     """dy/dt = cos(3 t) y: the sum of log(1 + h cos 3 t), which tends to sin(3) / 3 over a time of 1."""
     y = torch.ones(1, 1, dtype=torch.float64)
-    for count in (6, 2000):
+    for count in (6, 400):
         rates = [math.cos(3 * (k + 1) / count) for k in range(count)]
         steps = [Step(1 / count, lambda y, a=a: a * y) for a in rates]
         expected = sum(math.log1p(a / count) for a in rates)
         assert pairs_of(steps, y).item() == pytest.approx(expected, abs=1e-11)
         assert flow_of(steps, y).exponents.item() == pytest.approx(expected, abs=1e-11)
-    assert expected == pytest.approx(math.sin(3) / 3, abs=2e-3)
+    assert expected == pytest.approx(math.sin(3) / 3, abs=5e-3)
 
 
 def test_the_flow_is_the_product_of_the_linearised_steps():
@@ -116,7 +118,7 @@ def test_the_flow_is_the_product_of_the_linearised_steps():
         product = (torch.eye(n * d, dtype=torch.float64) + step.h * jacobian) @ product
     seeds = orthonormal(d, d)
     for token in range(n):
-        flow = tangent_flow(steps, states[:-1], seeds, token=token, output=n - 1)
+        flow = flow_of(steps, y, token=token, output=n - 1)
         columns = product[:, token * d : (token + 1) * d] @ seeds
         assert torch.allclose(flow.at_output, columns[-d:], atol=EXACT)
         assert torch.allclose(flow.exponents, torch.linalg.qr(columns).R.diagonal().abs().log(), atol=1e-10)
@@ -133,12 +135,21 @@ def test_the_flow_is_the_jacobian_of_the_whole_solve():
 def test_the_flow_is_what_a_small_change_of_the_token_does():
     steps, y = coupled(seed=2)
     seeds, eps = orthonormal(3, 2), 1e-6
-    flow = tangent_flow(steps, trajectory(steps, y)[:-1], seeds, token=1, output=3)
+    flow = flow_of(steps, y, token=1, output=3, directions=2)
     for number in range(2):
         change = torch.zeros_like(y)
         change[1] = eps * seeds[:, number]
         moved = (trajectory(steps, y + change)[-1] - trajectory(steps, y - change)[-1])[3] / (2 * eps)
         assert torch.allclose(flow.at_output[:, number], moved, atol=HALF_DIGITS[torch.float64])
+
+
+def test_tokens_carried_together_are_those_carried_alone():
+    steps, y = coupled(seed=6)
+    together = tangent_flow(steps, trajectory(steps, y)[:-1], orthonormal(3, 2), tokens=[2, 0, 3], output=3)
+    for place, token in enumerate((2, 0, 3)):
+        alone = flow_of(steps, y, token=token, output=3, directions=2)
+        assert torch.allclose(together.at_output[place], alone.at_output, atol=EXACT)
+        assert torch.allclose(together.exponents[place], alone.exponents, atol=EXACT)
 
 
 def test_fewer_directions_are_the_first_of_all_and_see_no_more_growth():

@@ -126,8 +126,8 @@ def test_the_mended_score_of_the_output_itself_with_one_word_is_that_of_the_exac
     product = lyapunov.flow_jacobian(steps, y, 0)[0]
     assert torch.allclose(pairs, torch.linalg.qr(product).R.diagonal().abs().log(), atol=1e-9)
     unit = torch.eye(16, dtype=torch.float64)
-    flow = lyapunov.tangent_flow(steps, lyapunov.trajectory(steps, y)[:-1], unit, token=0, output=0)
-    assert torch.allclose(pairs, flow.exponents, atol=1e-9)
+    flow = lyapunov.tangent_flow(steps, lyapunov.trajectory(steps, y)[:-1], unit, tokens=[0], output=0)
+    assert torch.allclose(pairs, flow.exponents[0], atol=1e-9)
 
 
 def test_the_released_score_is_that_of_late_states_and_early_weights():

@@ -31,10 +31,10 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Flow:
-    """What became of r orthonormal perturbations of one input token.
+    """What became of r orthonormal perturbations of each of T input tokens, one token perturbed at a time.
 
-    exponents  (r): log growth of each direction of the whole sequence, by QR; not divided by time, which is 1
-    at_output  (D, r): the perturbations at the output token after the last step, a column each
+    exponents  (T, r): log growth of each direction of the whole sequence, by QR; not divided by time, which is 1
+    at_output  (T, D, r): the perturbations at the output token after the last step, a column each
     """
 
     exponents: Tensor
@@ -67,23 +67,25 @@ def pair_exponents(steps: Sequence[Step], states: Sequence[Tensor], output: int)
     return sums
 
 
-def tangent_flow(steps: Sequence[Step], states: Sequence[Tensor], seeds: Tensor, *, token: int, output: int) -> Flow:
-    """Carry `seeds` (D, r), orthonormal perturbations of one token, along `states` y_0 ... y_{L-1}.
+def tangent_flow(
+    steps: Sequence[Step], states: Sequence[Tensor], seeds: Tensor, *, tokens: Sequence[int], output: int
+) -> Flow:
+    """Carry `seeds` (D, r), orthonormal perturbations of each of T tokens in turn, along `states` y_0 ... y_{L-1}.
 
-    V <- V + h JVP_f(y_k; V) for V (N, D, r), which is made orthonormal in each step; the product of all R gives back
-    what that takes away, so `at_output` is the product of the linearised steps, restricted to the output token.
+    V <- V + h JVP_f(y_k; V) for V (N, D, r) of each token, made orthonormal in each step; the product of all R gives
+    back what that takes away, so `at_output` is the product of the linearised steps, restricted to the output token.
     """
-    tokens, width = states[0].shape
-    v = states[0].new_zeros(tokens, width, seeds.shape[1])
-    v[token] = seeds
-    exponents, product = seeds.new_zeros(seeds.shape[1]), torch.eye(seeds.shape[1], dtype=seeds.dtype)
+    (n, width), count = states[0].shape, seeds.shape[1]
+    v = states[0].new_zeros(len(tokens), n, width, count)
+    v[range(len(tokens)), list(tokens)] = seeds
+    exponents, product = seeds.new_zeros(len(tokens), count), torch.eye(count, dtype=seeds.dtype)
     for (h, field), y in zip(steps, states, strict=True):
-        moved = v + h * _pushed(field, y, v)
-        r = torch.linalg.qr(moved.flatten(0, 1), mode="r").R  # (r, r)
-        v = torch.linalg.solve_triangular(r, moved, upper=True, left=False)  # Q; where nothing arrives, exactly 0 stays
-        product = r @ product
-        exponents = exponents + _log_growth(r)
-    return Flow(exponents, v[output] @ product)
+        moved = (v + h * _pushed(field, y, v)).flatten(1, 2)  # (T, N D, r)
+        r = torch.linalg.qr(moved, mode="r").R  # (T, r, r)
+        q = torch.linalg.solve_triangular(r, moved, upper=True, left=False)  # where nothing arrives, exactly 0 stays
+        v, product = q.view_as(v), r @ product
+        exponents += _log_growth(r)
+    return Flow(exponents, v[:, output] @ product)
 
 
 def flow_jacobian(steps: Sequence[Step], y: Tensor, output: int) -> Tensor:
@@ -117,9 +119,10 @@ def _output_jacobian(field: Field, y: Tensor, output: int) -> Tensor:
 
 
 def _pushed(field: Field, y: Tensor, v: Tensor) -> Tensor:
-    """Directional derivatives of the field at y (N, D) along v (N, D, r), (N, D, r)."""
-    found: Tensor = vmap(lambda tangent: jvp(field, (y,), (tangent,))[1], in_dims=-1, out_dims=-1)(v)
-    return found
+    """Directional derivatives of the field at y (N, D) along v (T, N, D, r), of the same shape."""
+    tangents = v.movedim(-1, 1).flatten(0, 1)  # (T r, N, D)
+    pushed: Tensor = vmap(lambda tangent: jvp(field, (y,), (tangent,))[1])(tangents)
+    return pushed.unflatten(0, (v.shape[0], v.shape[-1])).movedim(1, -1)
 
 
 def _log_growth(r: Tensor) -> Tensor:

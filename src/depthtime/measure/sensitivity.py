@@ -113,14 +113,14 @@ def score_words(model: LanguageModel, classes: Sequence[int], directions: int, s
     states = trajectory(steps, y)
     jacobian = flow_jacobian(steps, y, last)  # (N, D, D)
     words = range(skipped, last)
-    flows = [tangent_flow(steps, states[:-1], seeds, token=token, output=last) for token in words]
+    flow = tangent_flow(steps, states[:-1], seeds, tokens=words, output=last)
     found = {
         "released": [] if left is None else pair_exponents(left, states[1:], last).amax(dim=1)[skipped:last].tolist(),
         "mended": pair_exponents(steps, states[:-1], last).amax(dim=1)[skipped:last].tolist(),
         "tangent": [log_largest(jacobian[token]) for token in words],
-        "tangent_few": [log_largest(flow.at_output) for flow in flows],
+        "tangent_few": [log_largest(block) for block in flow.at_output],
         "tangent_mean": [log_mean(jacobian[token]) for token in words],
-        "exponent": [float(flow.exponents.max()) for flow in flows],
+        "exponent": flow.exponents.amax(dim=1).tolist(),
         **{name: values[skipped:last].tolist() for name, values in references(model, classes, states).items()},
         RECENCY: list(words),
     }

@@ -79,7 +79,7 @@ def sensitivity(sources: Sources) -> Table:
     caption = (
         "**Which words matter to the next one, by several scores.** Spearman's rank correlation of two scores of the "
         "words of a sentence before its last one; mean over seeds, then over sentences, with a 95 % bootstrap interval "
-        "over sentences. Given the position: partial correlation, since late words matter more by their place alone. "
+        "over sentences. Given the position: partial correlation, since place alone may decide. "
         f"Minus that of the position: beyond ranking by place. {_gaps(sources)}Few directions: "
         f"{record['directions']} random ones instead of all. The source shows coloured sentences and no number."
     )
@@ -108,9 +108,8 @@ def sensitivity_figure(sources: Sources) -> Figure:
     runs = runs_of(sources)
     figure = Figure(figsize=(14.4, 8.6))
     FigureCanvasAgg(figure)
-    upper = figure.add_gridspec(1, len(PANELS), **PLACED, top=0.85, bottom=0.545, wspace=0.08).subplots(
-        sharex=True, sharey=True
-    )
+    above = figure.add_gridspec(1, len(PANELS), **PLACED, top=0.85, bottom=0.545, wspace=0.08)
+    upper = above.subplots(sharex=True, sharey=True, squeeze=False)[0]
     lower = figure.add_gridspec(1, len(runs), left=0.065, right=0.835, top=0.41, bottom=0.075, wspace=0.62)
     colors = style_colors(len(runs))
     for axes, reference in zip(upper, PANELS, strict=True):
@@ -149,9 +148,8 @@ def _draw_distances(axes: Axes, label: str, part: dict[str, Any]) -> None:
             continue
         points = part["distance"][name]
         x = [point["distance"] for point in points]
-        axes.fill_between(
-            x, *([point[key] for point in points] for key in ("low", "high")), color=color, alpha=0.15, lw=0
-        )
+        low, high = ([point[key] for point in points] for key in ("low", "high"))
+        axes.fill_between(x, low, high, color=color, alpha=0.15, lw=0)
         axes.plot(x, [point["mean"] for point in points], color=color, marker="o", ms=3, zorder=4)
         labels.append(EndLabel(points[-1]["mean"], LABELS[name], color, True))
     axes.axhline(0, color=DARK, lw=0.8, zorder=2)
