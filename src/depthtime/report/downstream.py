@@ -115,7 +115,7 @@ def downstream_figure(sources: Sources) -> Figure:
     FigureCanvasAgg(figure)
     tall = figure.get_figheight()
     pairs, cloze = figure.subplots(1, 2, width_ratios=(2.1, 1))
-    figure.subplots_adjust(left=0.17, right=0.97, top=1 - 1.3 / tall, bottom=1.05 / tall, wspace=0.36)
+    figure.subplots_adjust(left=0.17, right=0.965, top=1 - 1.3 / tall, bottom=1.05 / tall, wspace=0.36)
     rows = [(_label(name), record["pairs"][name]) for name in names] + [("all pairs", record["pairs"]["all"])]
     _draw(pairs, rows, (first, second), "sum")
     pairs.axvline(50, color=GREY, lw=1, ls=(0, (4, 3)), zorder=1)
@@ -127,7 +127,7 @@ def downstream_figure(sources: Sources) -> Figure:
     _draw(cloze, lasts, (first, second), "accuracy")
     cloze.set_xlim(left=0)
     cloze.set_title("Last words of sentences", size=10.5, pad=8)
-    cloze.set_xlabel("whose last word is the likeliest (%)")
+    cloze.set_xlabel("last word is the likeliest (%)")
     figure.text(0.0051, 1 - 0.3 / tall, _finding(record), size=12, weight="bold", va="center")
     detail = (
         f"Group {record['group']}, means of {len(record['seeds'])} seeds. 95 % intervals over pairs (Wilson) and over "
