@@ -189,5 +189,9 @@ def _look(settings: TrainedClustering, y: Tensor) -> dict[str, float]:
     """Medians over draws of what standardised tokens (B, N, D) look like."""
     tokens = standardise(y.numpy())
     counts = [components(points, (settings.threshold,))[0] for points in tokens]
-    found = {"components": counts, "cosine": mean_cosine(tokens), "effective_rank": effective_rank(tokens)}
+    found: dict[str, Any] = {
+        "components": counts,
+        "cosine": mean_cosine(tokens),
+        "effective_rank": effective_rank(tokens),
+    }
     return {name: float(np.median(values)) for name, values in found.items()}

@@ -115,7 +115,7 @@ def downstream_figure(sources: Sources) -> Figure:
     FigureCanvasAgg(figure)
     tall = figure.get_figheight()
     pairs, cloze = figure.subplots(1, 2, width_ratios=(2.1, 1))
-    figure.subplots_adjust(left=0.17, right=0.965, top=1 - 1.3 / tall, bottom=1.05 / tall, wspace=0.36)
+    figure.subplots_adjust(left=0.17, right=0.95, top=1 - 1.3 / tall, bottom=1.05 / tall, wspace=0.36)
     rows = [(_label(name), record["pairs"][name]) for name in names] + [("all pairs", record["pairs"]["all"])]
     _draw(pairs, rows, (first, second), "sum")
     pairs.axvline(50, color=GREY, lw=1, ls=(0, (4, 3)), zorder=1)
