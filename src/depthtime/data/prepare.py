@@ -128,8 +128,7 @@ def _standard(
     types = Types()
     streams = {part: vocabulary.number_words(piece, types, eos=True) for part, piece in pieces.items()}
     for part, piece in pieces.items():
-        if np.count_nonzero(streams[part] == types[vocabulary.EOS]) != piece.count("\n") + 1:
-            raise DataError(f"{at}: the {part} text holds the word <eos>, which this protocol adds itself; remove it")
+        _refuse_eos(streams[part], piece, types, f"{at}: the {part} text")
     counts = _training_counts(streams["train"], types, others, at)
     words, classes = vocabulary.standard_vocabulary(list(types), counts, config.vocabulary_size, at)
     arrays = {part: _compact(classes[stream], len(words.words)) for part, stream in streams.items()}
@@ -156,8 +155,16 @@ def _training_counts(
     for name, text in others.items():
         pieces = text if "valid" in text else _contiguous(text["train"], f"{at}.vocabulary_from, {name}")[1]
         numbered = {part: vocabulary.number_words(piece, types, eos=True) for part, piece in pieces.items()}
+        for part, piece in pieces.items():
+            _refuse_eos(numbered[part], piece, types, f"{at}.vocabulary_from: the {part} text of {name}")
         streams.append(numbered["train"])
     return vocabulary.equal_shares([np.bincount(one[1:], minlength=len(types)) for one in streams])
+
+
+def _refuse_eos(stream: NDArray[np.uint32], text: str, types: Types, which: str) -> None:
+    """One <eos> opens a stream and one ends each line; any other is a word of the text."""
+    if np.count_nonzero(stream == types[vocabulary.EOS]) != text.count("\n") + 1:
+        raise DataError(f"{which} holds the word <eos>, which this protocol adds itself; remove it")
 
 
 def _standard_parts(
