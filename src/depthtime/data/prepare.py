@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depthtime import paths
-from depthtime.config import ContinuumProtocol, SharedVocabularyProtocol, StandardWindows, Study
+from depthtime.config import ContinuumProtocol, SharedVocabularyProtocol, StandardProtocol, Study
 from depthtime.data import splitting, vocabulary
 from depthtime.data.corpus import read_text
 from depthtime.data.dataset import Arrays, dataset_config, describe_array, place_windows, store_arrays, windows_sum
@@ -118,7 +118,10 @@ def _other_texts(study: Study, config: SharedVocabularyProtocol) -> dict[str, di
 
 
 def _standard(
-    config: StandardWindows, text: dict[str, str], at: str, others: dict[str, dict[str, str]]
+    config: StandardProtocol | SharedVocabularyProtocol,
+    text: dict[str, str],
+    at: str,
+    others: dict[str, dict[str, str]],
 ) -> tuple[Arrays, Vocabulary, dict[str, Any], dict[str, float]]:
     """One stream a part, opened by <eos>, with <eos> at each line end; vocabulary from the training part.
 
@@ -168,7 +171,7 @@ def _refuse_eos(stream: NDArray[np.uint32], text: str, types: Types, which: str)
 
 
 def _standard_parts(
-    config: StandardWindows, text: dict[str, str], at: str
+    config: StandardProtocol | SharedVocabularyProtocol, text: dict[str, str], at: str
 ) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
     """Half-open line ranges, and the text, of train, valid and test."""
     if config.split == "official":
