@@ -647,7 +647,7 @@ def _dangling(raw: dict[str, Any]) -> Iterator[str]:
         if isinstance(corpus, str) and corpus not in corpora:
             yield f"datasets.{name}.corpus = {corpus!r}: no such corpus{suggest(corpus, corpora)}"
         for other in _items(dataset.get("vocabulary_from")):
-            if other not in corpora:
+            if isinstance(other, str) and other not in corpora:
                 yield f"datasets.{name}.vocabulary_from: {other!r} is no corpus{suggest(other, corpora)}"
     for name, group in groups.items():
         at, data, seeds = f"groups.{name}", group.get("data"), group.get("seeds")

@@ -1,8 +1,12 @@
 """One vocabulary for several corpora: each counts alike, and all datasets that share it read the same words."""
 
+import math
 import os
+from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tiny_corpus
@@ -10,6 +14,7 @@ from depthtime import paths
 from depthtime.config import Corpus, SharedVocabularyProtocol, load_params
 from depthtime.data.dataset import load_dataset
 from depthtime.data.prepare import prepare
+from depthtime.data.vocabulary import equal_shares
 from depthtime.errors import ConfigError, DataError
 from depthtime.records import read_json
 
@@ -63,6 +68,48 @@ def test_datasets_that_share_words_have_equal_vocabularies_in_any_order(workspac
     assert vocabularies(two_corpora(texts, size=20, order=("second", "first"))) == [first, first]
 
 
+def test_ties_between_corpora_go_by_word(workspace):
+    study = two_corpora({"first": "z z b\n" * 10, "second": "y y y a a b b\n" * 10}, size=5)
+    # z and <eos> 2/4 and 1/4 in first, y 3/8, a, b 2/8, <eos> 1/8 in second: z 4/8, b 4/8, y 3/8, <eos> 3/8, a 2/8
+    assert vocabularies(study)[0] == vocabularies(study)[1]
+    assert read_json(paths.vocabulary("first"))["words"] == ["b", "z", "<eos>", "y", "a"]
+
+
+def equal_shares_reference(texts):
+    """Mean relative frequency of each word over the training parts, in exact fractions, <eos> after each line."""
+    shares = Counter()
+    for text in texts:
+        lines = text.splitlines()[: len(text.splitlines()) - 2 * (len(text.splitlines()) // 10)]
+        counts = Counter(word for line in lines for word in [*line.split(), "<eos>"])
+        for word, count in counts.items():
+            shares[word] += Fraction(count, counts.total() * len(texts))
+    return shares
+
+
+def test_the_words_are_those_of_a_slow_count_in_fractions(workspace):
+    texts = {"first": tiny_corpus.many_lines(60), "second": tiny_corpus.many_lines(200, seed=1).replace("ba", "zo")}
+    prepare(two_corpora(texts, size=20), "second")
+    shares = equal_shares_reference(texts.values())
+    ranked = sorted(shares, key=lambda word: (-shares[word], word))
+    assert read_json(paths.vocabulary("second"))["words"] == [*ranked[:19], "<unk>"]
+    assert "<eos>" in ranked[:19]
+
+
+def test_shares_of_corpora_too_long_for_64_bits_are_exact():
+    lengths = [3_000_000_019, 5_000_000_029, 7_000_000_001]
+    counts = [np.array([length - 1, 1]) for length in lengths]
+    shares = equal_shares(counts)
+    assert [Fraction(share, math.prod(lengths)) for share in shares] == [
+        sum(Fraction(length - 1, length) for length in lengths),
+        sum(Fraction(1, length) for length in lengths),
+    ]
+
+
+def test_the_published_datasets_share_their_words():
+    cards = [read_json(tiny_corpus.ROOT / paths.data_card(name)) for name in ("ptb_shared", "docstrings_shared")]
+    assert cards[0]["vocabulary"] == cards[1]["vocabulary"]
+
+
 def test_one_corpus_alone_gives_the_words_of_the_standard_protocol(workspace):
     text = tiny_corpus.many_lines(60)
     study = two_corpora({"tiny": text}, size=20, order=("tiny",))
@@ -100,6 +147,26 @@ def test_the_card_pins_the_other_text_too(workspace):
         load_dataset(study, "first")
 
 
+def test_a_missing_text_of_the_other_corpus_is_named(workspace):
+    study = two_corpora({"first": FIRST, "second": SECOND}, size=4)
+    Path("second.txt").unlink()
+    with pytest.raises(DataError, match=r"second.txt"):
+        prepare(study, "first")
+    assert not paths.data_card("first").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("c <eos> d\n" * 40, r"datasets.first.vocabulary_from: the train text of second holds the word <eos>"),
+        ("c d\n" * 9, r"datasets.first.vocabulary_from, second: the corpus has 9 lines; .* at least 10"),
+    ],
+)
+def test_an_unusable_text_of_the_other_corpus_is_refused(workspace, text, said):
+    with pytest.raises(DataError, match=said):
+        prepare(two_corpora({"first": FIRST, "second": text}, size=4), "first")
+
+
 def test_crlf_copies_are_the_same_corpora(workspace):
     texts = {"first": FIRST, "second": SECOND}
     before = vocabularies(two_corpora(texts, size=4))
@@ -115,6 +182,7 @@ def test_crlf_copies_are_the_same_corpora(workspace):
             r"ptb_shared.vocabulary_from: 'docstring' is no corpus; did you mean docstrings\?",
         ),
         ("[docstrings]", r"datasets.ptb_shared: vocabulary_from = \['docstrings'\] leaves out the corpus itself, ptb"),
+        ("[[ptb], docstrings]", r"datasets.ptb_shared.vocabulary_from.0 = .*, expected text"),
         ("[ptb, ptb]", r"datasets.ptb_shared: vocabulary_from = \['ptb', 'ptb'\] names a corpus twice"),
     ],
 )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depthtime import paths
-from depthtime.config import ContinuumProtocol, SharedVocabularyProtocol, StandardWindows, Study
+from depthtime.config import ContinuumProtocol, SharedVocabularyProtocol, StandardProtocol, Study
 from depthtime.data import splitting, vocabulary
 from depthtime.data.corpus import read_text
 from depthtime.data.dataset import Arrays, dataset_config, describe_array, place_windows, store_arrays, windows_sum
@@ -118,7 +118,10 @@ def _other_texts(study: Study, config: SharedVocabularyProtocol) -> dict[str, di
 
 
 def _standard(
-    config: StandardWindows, text: dict[str, str], at: str, others: dict[str, dict[str, str]]
+    config: StandardProtocol | SharedVocabularyProtocol,
+    text: dict[str, str],
+    at: str,
+    others: dict[str, dict[str, str]],
 ) -> tuple[Arrays, Vocabulary, dict[str, Any], dict[str, float]]:
     """One stream a part, opened by <eos>, with <eos> at each line end; vocabulary from the training part.
 
@@ -128,8 +131,7 @@ def _standard(
     types = Types()
     streams = {part: vocabulary.number_words(piece, types, eos=True) for part, piece in pieces.items()}
     for part, piece in pieces.items():
-        if np.count_nonzero(streams[part] == types[vocabulary.EOS]) != piece.count("\n") + 1:
-            raise DataError(f"{at}: the {part} text holds the word <eos>, which this protocol adds itself; remove it")
+        _refuse_eos(streams[part], piece, types, f"{at}: the {part} text")
     counts = _training_counts(streams["train"], types, others, at)
     words, classes = vocabulary.standard_vocabulary(list(types), counts, config.vocabulary_size, at)
     arrays = {part: _compact(classes[stream], len(words.words)) for part, stream in streams.items()}
@@ -156,12 +158,20 @@ def _training_counts(
     for name, text in others.items():
         pieces = text if "valid" in text else _contiguous(text["train"], f"{at}.vocabulary_from, {name}")[1]
         numbered = {part: vocabulary.number_words(piece, types, eos=True) for part, piece in pieces.items()}
+        for part, piece in pieces.items():
+            _refuse_eos(numbered[part], piece, types, f"{at}.vocabulary_from: the {part} text of {name}")
         streams.append(numbered["train"])
     return vocabulary.equal_shares([np.bincount(one[1:], minlength=len(types)) for one in streams])
 
 
+def _refuse_eos(stream: NDArray[np.uint32], text: str, types: Types, which: str) -> None:
+    """One <eos> opens a stream and one ends each line; any other is a word of the text."""
+    if np.count_nonzero(stream == types[vocabulary.EOS]) != text.count("\n") + 1:
+        raise DataError(f"{which} holds the word <eos>, which this protocol adds itself; remove it")
+
+
 def _standard_parts(
-    config: StandardWindows, text: dict[str, str], at: str
+    config: StandardProtocol | SharedVocabularyProtocol, text: dict[str, str], at: str
 ) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
     """Half-open line ranges, and the text, of train, valid and test."""
     if config.split == "official":

@@ -110,9 +110,8 @@ def standard_vocabulary(
     """The `size` most frequent words of the training part, <eos> among them; the class of each type.
 
     words, counts: types, and how often each occurs in the training part (0: held-out text only), or `equal_shares` over
-    several. One class is <unk>
-    when a type finds no class of its own; a word <unk> of the text serves. Raises: DataError when the training part
-    has too few words.
+    several. One class is <unk> when a type finds no class of its own; a word <unk> of the text serves. Raises:
+    DataError when the training parts have too few words.
     """
     known = np.flatnonzero(counts)
     present = {word: i for i, word in enumerate(words) if word in (EOS, UNKNOWN) and counts[i]}
