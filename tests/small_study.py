@@ -44,6 +44,15 @@ clustering:
   wide_threshold: 0.3
   few: 3
   resamples: 20
+conversion:
+  run: core/ode/1
+  depths: [1, 2]
+  solvers: {euler_right: [4], rk4: [1]}
+  windows: 4
+  batch_size: 2
+  intervals: 4
+  resamples: 20
+  threads: 1
 """
 PARAMS = (
     """\
