@@ -158,6 +158,15 @@ def clustering() -> None:
         measure_clustering(study, moved)
 
 
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime conversion")
+def conversion() -> None:
+    """Score a trained DiffEqFormer as layers of other depths and under other solvers; how smooth its weights are."""
+    with running_stage("conversion") as study, counting("conversion") as moved:
+        from depthtime.measure.conversion import measure_conversion
+
+        measure_conversion(study, moved)
+
+
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime analyse core")
 def analyse(group: GroupName) -> None:
     """Means, intervals and paired differences over the seeds of a group."""

@@ -67,7 +67,7 @@ def selection(group: str) -> Path:
 
 
 def measured(name: str) -> Path:
-    """The record of a stage that measures: bench, gradients, solver_swap, decoding, clustering."""
+    """The record of a stage that measures: bench, gradients, solver_swap, decoding, clustering, conversion."""
     return RESULTS / "records" / f"{name}.json"
 
 

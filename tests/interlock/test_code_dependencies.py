@@ -26,6 +26,7 @@ ENTRIES = {
     "solver_swap": ["measure.solver_swap"],
     "decoding": ["measure.decoding"],
     "clustering": ["measure.clustering"],
+    "conversion": ["measure.conversion"],
     "analyse": ["analyse.aggregate"],
     "report": ["report.tables", "report.figures"],
 }
@@ -72,6 +73,7 @@ def _models(study, stage):
         "bench": [*study.bench.runs, *study.bench.frontier, study.bench.speed],
         "gradients": [study.gradients.run],
         "solver_swap": [study.solver_swap.run],
+        "conversion": [study.conversion.run],
         "decoding": study.decoding.runs,
     }
     names = measured.get(stage.rule, [])

@@ -20,7 +20,7 @@ class Sources:
     """Everything the report reads, read once.
 
     analyses: by group; references: by dataset, entries in record order; bench: the bench record;
-    measured: records of gradients, solver_swap, decoding, clustering, by name.
+    measured: records of gradients, solver_swap, decoding, clustering, conversion, by name.
     """
 
     study: Study
