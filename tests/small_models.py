@@ -40,7 +40,9 @@ FAITHFUL, STANDARD = (
     CONVERTED.model_copy(update={"adapt": "lora", "rank": 2, "alpha": 8.0, "lora_init": init})
     for init in ("faithful", "standard")
 )
-PRETRAINED = PretrainedRun(**{**TRANSFORMER.model_dump(), "model": "pretrained", "source": "core/gpt/1"})
+PRETRAINED = PretrainedRun(
+    **{**TRANSFORMER.model_dump(), "model": "pretrained", "source": "core/gpt/1", "adapt": "full"}
+)
 RECIPE = Train(
     max_steps=20,
     batch_size=4,

@@ -31,6 +31,15 @@ solver_swap:
   leak_batches: 1
   max_nfe: 500
   threads: 1
+conversion:
+  run: core/ode/1
+  depths: [1, 2]
+  solvers: {euler_right: [4], rk4: [1]}
+  windows: 4
+  batch_size: 2
+  intervals: 4
+  resamples: 20
+  threads: 1
 decoding: {runs: [core/ode/1], splits: 2, batch_size: 2, prefixes: [8], rounds: 3, threads: 1}
 clustering:
   dimensions: [3]
@@ -44,15 +53,7 @@ clustering:
   wide_threshold: 0.3
   few: 3
   resamples: 20
-conversion:
-  run: core/ode/1
-  depths: [1, 2]
-  solvers: {euler_right: [4], rk4: [1]}
-  windows: 4
-  batch_size: 2
-  intervals: 4
-  resamples: 20
-  threads: 1
+trained_clustering: {run: core/ode, tokens: 4, draws: 2, threshold: 0.1, threads: 1}
 """
 PARAMS = (
     """\

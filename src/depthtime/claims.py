@@ -147,7 +147,14 @@ AnyCheck = Annotated[
     PublishedGap | RelativeGap | Improvement | ReferenceGap | CostRatio | RecordField | Quotient,
     Field(discriminator="statistic"),
 ]
-MEASURES = ("gradients", "solver_swap", "decoding", "clustering", "conversion")  # stages that only measure
+MEASURES = (
+    "gradients",
+    "solver_swap",
+    "conversion",
+    "decoding",
+    "clustering",
+    "trained_clustering",
+)  # stages that only measure
 _KINDS: dict[str, type[Check]] = {
     "published_gap": PublishedGap, "relative_gap": RelativeGap, "improvement": Improvement,
     "reference_gap": ReferenceGap, "cost_ratio": CostRatio, "record_field": RecordField, "quotient": Quotient,

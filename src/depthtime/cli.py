@@ -140,6 +140,15 @@ def solver_swap() -> None:
         measure_solver_swap(study, moved)
 
 
+@app.command(rich_help_panel=STAGES, epilog="Example: depthtime conversion")
+def conversion() -> None:
+    """Score a trained DiffEqFormer as layers of other depths and under other solvers; how smooth its weights are."""
+    with running_stage("conversion") as study, counting("conversion") as moved:
+        from depthtime.measure.conversion import measure_conversion
+
+        measure_conversion(study, moved)
+
+
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime decoding   (on a quiet machine)")
 def decoding() -> None:
     """Hold cached decoding against full recomputation: logits over random splits, and times after long prefixes."""
@@ -158,13 +167,13 @@ def clustering() -> None:
         measure_clustering(study, moved)
 
 
-@app.command(rich_help_panel=STAGES, epilog="Example: depthtime conversion")
-def conversion() -> None:
-    """Score a trained DiffEqFormer as layers of other depths and under other solvers; how smooth its weights are."""
-    with running_stage("conversion") as study, counting("conversion") as moved:
-        from depthtime.measure.conversion import measure_conversion
+@app.command("trained_clustering", rich_help_panel=STAGES, epilog="Example: depthtime trained_clustering")
+def trained_clustering() -> None:
+    """Let trained weights move random words, all of the layer and parts of it, and see whether they draw together."""
+    with running_stage("trained_clustering") as study, counting("fields") as moved:
+        from depthtime.measure.trained_clustering import measure_trained_clustering
 
-        measure_conversion(study, moved)
+        measure_trained_clustering(study, moved)
 
 
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime analyse core")

@@ -267,13 +267,6 @@ class TransformerRun(StackRun):
     model: Literal["transformer"]
 
 
-class PretrainedRun(StackRun):
-    """A discrete pre-norm transformer that starts from the stored weights of `source` (group/run/seed)."""
-
-    model: Literal["pretrained"]
-    source: str
-
-
 class DiffEqFormerRun(Run):
     """A layer whose weights are generated from depth time, integrated over [0, 1] in `num_steps` equal steps.
 
@@ -290,30 +283,41 @@ class DiffEqFormerRun(Run):
     decays_generators: bool
 
 
-class ConvertedRun(Run):
-    """A stack of `num_steps` layers that starts from the weights a trained DiffEqFormer generates at t = k / num_steps.
+class FineTunedRun(Run):
+    """A run that starts from the stored weights of another one, `source` (group/run/seed).
 
-    `source` (group/run/seed) names that model. `adapt: full` trains everything; `lora` trains the embeddings and, for
-    each matrix, a product of rank `rank` times `alpha / rank`. `lora_init`: faithful, both factors 1e-6 N(0, 1), as the
-    source of DiffEqFormer has it; standard, one factor random and the other 0.
+    `adapt: full` trains everything; `lora` trains the embeddings and, for each matrix, a product of rank `rank` times
+    `alpha / rank`. `lora_init`: faithful, both factors 1e-6 N(0, 1), as DiffEqFormer's source has it; standard, one
+    factor random and the other 0.
     """
 
-    model: Literal["converted"]
     source: str
-    num_steps: Positive
     adapt: Literal["full", "lora"]
     rank: Positive | None = None
     alpha: Rate | None = None
     lora_init: Literal["faithful", "standard"] | None = None
 
     @model_validator(mode="after")
-    def _adapters(self) -> ConvertedRun:
+    def _adapters(self) -> FineTunedRun:
         of_adapters = {"rank": self.rank, "alpha": self.alpha, "lora_init": self.lora_init}
         wrong = [name for name, value in of_adapters.items() if (value is None) == (self.adapt == "lora")]
         if wrong:
             needs = "needs" if self.adapt == "lora" else "takes no"
             raise ValueError(f"adapt = {self.adapt} {needs} {', '.join(wrong)}")
         return self
+
+
+class ConvertedRun(FineTunedRun):
+    """A stack of `num_steps` layers that starts from what a trained DiffEqFormer generates at t = k / num_steps."""
+
+    model: Literal["converted"]
+    num_steps: Positive
+
+
+class PretrainedRun(StackRun, FineTunedRun):
+    """A discrete pre-norm transformer that starts from one that was trained."""
+
+    model: Literal["pretrained"]
 
 
 AnyRun = Annotated[
@@ -340,8 +344,8 @@ class Select(Part):
 class Group(Part):
     """Runs that share data, sizes, recipe and seeds. Pairs are later runs minus the first, or minus those of `against`.
 
-    `against` names runs of other groups (group/run) that have the same data and at least these seeds. `source` is the one
-    whose claims the group is for: it sorts tables and figures.
+    `against` names runs of other groups (group/run) that have the same data and at least these seeds. `source`, whose
+    claims the group is for, sorts tables and figures.
     """
 
     source: Literal["continuumlm", "diffeqformer"] = "continuumlm"
@@ -377,8 +381,8 @@ def misfits(sizes: ModelSizes | FormSizes, runs: Mapping[str, AnyRun]) -> Iterat
                 yield f"runs.{name}: solver = {run.solver} has several stages a step; expected dropout = 0"
             if sizes.form == "llama" and not run.decays_generators:
                 yield f"runs.{name}: decays_generators = false; the llama form decays everything, expected true"
-        elif isinstance(run, ConvertedRun) and isinstance(sizes, FormSizes) and sizes.form != "gpt":
-            yield f"runs.{name}: model = converted with form = {sizes.form}; only the gpt form can be stored as layers"
+        elif isinstance(run, FineTunedRun) and isinstance(sizes, FormSizes) and sizes.form != "gpt":
+            yield f"runs.{name}: model = {run.model} with form = {sizes.form}; only the gpt form is fine-tuned here"
 
 
 class Gradients(Part):
@@ -403,6 +407,23 @@ class SolverSwap(Part):
     batch_size: Annotated[int, Field(ge=2)]
     leak_batches: Positive
     max_nfe: Positive
+    threads: Positive
+
+
+class Conversion(Part):
+    """A trained DiffEqFormer (`run`, group/run/seed) stored as layers at other depths, and under other solvers.
+
+    `windows`: validation windows that are scored. `depths`: numbers of layers; `solvers`: numbers of steps.
+    `intervals`: pieces of each trained step, on which the smoothness of its weights is measured.
+    """
+
+    run: str
+    depths: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    solvers: Annotated[dict[FixedSolver, Annotated[tuple[Positive, ...], Field(min_length=1)]], Field(min_length=1)]
+    windows: Annotated[int, Field(ge=2)]
+    batch_size: Positive
+    intervals: Annotated[int, Field(ge=2, multiple_of=2)]
+    resamples: Positive  # of the bootstrap over windows
     threads: Positive
 
 
@@ -433,20 +454,13 @@ class Clustering(Part):
     resamples: Positive  # of the bootstrap over seeds
 
 
-class Conversion(Part):
-    """A trained DiffEqFormer (`run`, group/run/seed) stored as layers at other depths, and under other solvers.
-
-    `windows`: validation windows that are scored. `depths`: numbers of layers; `solvers`: numbers of steps.
-    `intervals`: pieces of each trained step, on which the smoothness of its weights is measured.
-    """
+class TrainedClustering(Part):
+    """Tokens moved by the trained weights of `run` (group/run, every kept seed): `draws` of `tokens` random words."""
 
     run: str
-    depths: Annotated[tuple[Positive, ...], Field(min_length=1)]
-    solvers: Annotated[dict[FixedSolver, Annotated[tuple[Positive, ...], Field(min_length=1)]], Field(min_length=1)]
-    windows: Annotated[int, Field(ge=2)]
-    batch_size: Positive
-    intervals: Annotated[int, Field(ge=2, multiple_of=2)]
-    resamples: Positive  # of the bootstrap over windows
+    tokens: Annotated[int, Field(ge=2)]
+    draws: Positive
+    threshold: Rate  # distance of neighbours in a cluster
     threads: Positive
 
 
@@ -470,9 +484,10 @@ class Study(Part):
     bench: Bench
     gradients: Gradients
     solver_swap: SolverSwap
+    conversion: Conversion
     decoding: Decoding
     clustering: Clustering
-    conversion: Conversion
+    trained_clustering: TrainedClustering
 
     def group(self, name: str) -> Group:
         """A group by name, or an error that lists the names there are."""
@@ -522,7 +537,7 @@ class RunConfig(Part):
     @property
     def source(self) -> str | None:
         """group/run/seed whose stored weights this run starts from; None where it starts from random ones."""
-        return self.run.source if isinstance(self.run, ConvertedRun | PretrainedRun) else None
+        return self.run.source if isinstance(self.run, FineTunedRun) else None
 
     @property
     def train(self) -> Train:
@@ -672,6 +687,10 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
     ]
     rows = _rows(raw)
     named = [(f"{stage}.run", rows.get(stage, {}).get("run")) for stage in ("gradients", "solver_swap", "conversion")]
+    keeping = {entry.rpartition("/")[0] for entry in kept}
+    entry = rows.get("trained_clustering", {}).get("run")
+    if isinstance(entry, str) and entry not in keeping:
+        yield f"trained_clustering.run: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
     named += [("decoding.runs", entry) for entry in _items(rows.get("decoding", {}).get("runs"))]
     named += [(f"groups.{name}.runs.{run}.source", row["source"]) for name, run, row in _with_source(groups)]
     for at, entry in named:
@@ -772,8 +791,8 @@ KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, or a 
 }  # fmt: skip
 SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
-    "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
-    "clustering": Clustering, "conversion": Conversion,
+    "gradients": Gradients, "solver_swap": SolverSwap, "conversion": Conversion, "decoding": Decoding,
+    "clustering": Clustering, "trained_clustering": TrainedClustering,
 }  # fmt: skip
 
 

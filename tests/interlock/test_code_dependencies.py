@@ -24,9 +24,10 @@ ENTRIES = {
     "bench": ["measure.bench"],
     "gradients": ["measure.gradients"],
     "solver_swap": ["measure.solver_swap"],
+    "conversion": ["measure.conversion"],
     "decoding": ["measure.decoding"],
     "clustering": ["measure.clustering"],
-    "conversion": ["measure.conversion"],
+    "trained_clustering": ["measure.trained_clustering"],
     "analyse": ["analyse.aggregate"],
     "report": ["report.tables", "report.figures"],
 }

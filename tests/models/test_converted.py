@@ -8,6 +8,7 @@ import torch
 from depthtime.generate.decoder import recompute
 from depthtime.measure.decoding import cached
 from depthtime.models import converted, pretrained
+from depthtime.models.adapters import ADAPTED
 from depthtime.train.loop import fit
 from depthtime.train.optim import build_optimizer
 from small_models import (
@@ -58,7 +59,7 @@ def _loss(network):
 
 
 def _adapters(network):
-    return [block.get_submodule(name) for block in network.core.blocks for name in converted.ADAPTED]
+    return [block.get_submodule(name) for block in network.core.blocks for name in ADAPTED]
 
 
 @RUNS
@@ -198,9 +199,13 @@ def test_parameters_say_what_is_trained_and_what_is_frozen():
     assert "frozen" not in full
 
 
-def test_a_pretrained_transformer_is_the_one_it_starts_from():
-    source, network = trained(TRANSFORMER), model(PRETRAINED, sizes=GPT, seed=7).double()
+@pytest.mark.parametrize("adapters", [{}, {"adapt": "lora", "rank": 2, "alpha": 8.0, "lora_init": "standard"}])
+def test_a_pretrained_transformer_is_the_one_it_starts_from(adapters):
+    run = PRETRAINED.model_copy(update=adapters)
+    source, network = trained(TRANSFORMER), model(run, sizes=GPT, seed=7).double()
     assert not torch.equal(network(_tokens()), source(_tokens()))
     pretrained.start(network, source)
     assert torch.equal(network(_tokens()), source(_tokens()))
-    assert network.parameter_counts() == source.parameter_counts()
+    assert len(_adapters(network)) == 12
+    if not adapters:
+        assert network.parameter_counts() == source.parameter_counts()

@@ -128,8 +128,10 @@ def test_a_diverged_seed_is_seen_in_every_table_that_rests_on_it(study):
 def test_the_chosen_learning_rate_is_marked_and_one_seed_says_so(study):
     write_tables(study)
     chosen = [row["candidate"] for row in rows("tuning") if row["chosen"] == "True"]
-    models = ["discrete", "ode", "one_block", "shared", "difference", "prenorm"]
-    assert chosen == [f"{name}_high" for name in models]
+    selects = [row.select for row in study.groups.values() if row.select is not None]
+    searches = dict.fromkeys((s.group, candidates) for s in selects for candidates in s.among.values())
+    assert chosen == [candidates[-1] for _, candidates in searches]  # the made-up study takes the highest rate
+    assert len(set(searches)) == len(searches) > len(selects)
     assert "n = 1" in text("tuning")
     assert all(row["best_low"] == "" for row in rows("tuning"))
 
@@ -182,3 +184,31 @@ def test_a_missing_published_key_is_named(study):
     PUBLISHED.write_text(PUBLISHED.read_text(encoding="utf-8").replace("  ratio: 3.2", ""), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"published.yaml: cost.ratio: missing"):
         load_published(study)
+
+
+def test_runs_with_stored_weights_are_held_against_generated_ones_by_seed(study):
+    write_tables(study)
+    table = {(row["group"], row["run"]): row for row in rows("diffeqformer")}
+    for group, run in (("gpt_form", "gpt"), ("gpt_form", "wide"), ("llama_form", "llama"), ("gpt_parts", "features_2")):
+        reference = group if group != "gpt_parts" else "gpt_form"
+        gaps = []
+        for seed in study.groups[group].seeds:
+            ours, theirs = (
+                read_json(paths.record(g, r, seed))["final"]["perplexity"]
+                for g, r in ((group, run), (reference, "diffeq"))
+            )
+            gaps.append(100 * (ours / theirs - 1))
+        assert float(table[group, run]["gap_percent_mean"]) == pytest.approx(sum(gaps) / len(gaps), rel=1e-6, abs=1e-9)
+    assert table["gpt_form", "diffeq"]["gap_percent_mean"] == ""
+    published = load_published(study)
+    assert published.gaps("diffeqformer", "llama_form", "llama") == [pytest.approx(100 * (10.17 / 9.68 - 1))]
+    assert len(published.gaps("diffeqformer", "gpt_form", "gpt")) == 5
+
+
+def test_groups_of_another_source_stay_out_of_the_first_sources_tables(study):
+    write_tables(study)
+    for name in ("summary", "difference", "variants", "controls"):
+        assert {row["group"] for row in rows(name)} <= {
+            g for g, row in study.groups.items() if row.source == "continuumlm"
+        }
+    assert {row["group"] for row in rows("diffeqformer")} == {"gpt_form", "gpt_parts", "llama_form"}

@@ -15,7 +15,7 @@ def controls(sources: Sources) -> Table:
     numbers: list[Row] = []
     words: list[Row] = []
     read: list[str] = []
-    groups = [group for group in sources.study.groups if sources.study.groups[group].against]
+    groups = [group for group in sources.compared_groups if sources.study.groups[group].against]
     for name in dict.fromkeys(name for group in groups for name in sources.study.groups[group].against):
         group, _, run = name.partition("/")
         read.append(group)
@@ -46,7 +46,7 @@ def _add(sources: Sources, group: str, run: str, pairs: dict[str, Any], numbers:
         | {"seeds": len(analysis["seeds"]), "diverged": [int(seed) for seed in row["diverged_seeds"]]}
         | {"equal": _equal(pairs)}
     )
-    baselines = dict.fromkeys(name for group in sources.study.groups.values() for name in group.against)
+    baselines = dict.fromkeys(name for group in sources.compared_groups for name in sources.study.groups[group].against)
     words.append(
         {
             "run": f"{group}/{sources.label(group, run)}",
@@ -74,7 +74,7 @@ def _shared(pair: dict[str, Any]) -> Iterator[str]:
 
 def frontier_points(sources: Sources) -> list[dict[str, Any]]:
     """One point a run of the fair comparison: name, label, block evaluations, FLOPs, and perplexity over seeds."""
-    groups = [group for group in sources.study.groups if sources.study.groups[group].against]
+    groups = [group for group in sources.compared_groups if sources.study.groups[group].against]
     names = dict.fromkeys(name for group in groups for name in sources.study.groups[group].against)
     names |= dict.fromkeys(f"{group}/{run}" for group in groups for run in sources.analyses[group]["run_order"])
     points = []

@@ -104,12 +104,16 @@ def _quartiles(row: Row) -> str:
 def tuning(sources: Sources) -> Table:
     """The learning rates tried for each run of a tuned group, and the one taken."""
     numbers, words, read = [], [], []
+    shown: set[tuple[str, tuple[str, ...]]] = set()
     for group, row in sources.study.groups.items():
         if row.select is None:
             continue
         selection, analysis = sources.analyses[group]["selection"], sources.analyses[row.select.group]
         read += [paths.analysis(row.select.group), paths.analysis(group)]
         for run, candidates in row.select.among.items():
+            if (row.select.group, candidates) in shown:  # another run took its rate from the same search
+                continue
+            shown.add((row.select.group, candidates))
             for candidate in candidates:
                 tried = analysis["runs"][candidate]
                 is_chosen = selection["chosen"][run]["candidate"] == candidate

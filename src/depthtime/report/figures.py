@@ -18,13 +18,16 @@ from depthtime import paths
 from depthtime.config import Study
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_figure
+from depthtime.report.conversion import conversion_figure
 from depthtime.report.decoding import decoding_figure
+from depthtime.report.diffeqformer import diffeqformer_figure
 from depthtime.report.drawing import DARK, GREY, EndLabel, end_labels, new_figure, save, style_colors, styled, title
 from depthtime.report.frontier import frontier
 from depthtime.report.gradients import gradients_figure
 from depthtime.report.solver_swap import solver_swap_figure
 from depthtime.report.sources import Sources, load_sources
 from depthtime.report.speed import speed_figure
+from depthtime.report.trained_clustering import trained_clustering_figure
 
 MARKERS = "os^vPX"  # of groups, beside their colours
 FIGURES = paths.RESULTS / "figures"
@@ -244,9 +247,12 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "gap_over_steps": gap_over_steps,
     "cost_ratios": cost_ratios,
     "frontier": frontier,
+    "diffeqformer": diffeqformer_figure,
     "speed": speed_figure,
     "gradients": gradients_figure,
     "solver_swap": solver_swap_figure,
+    "conversion": conversion_figure,
     "decoding": decoding_figure,
     "clustering": clustering_figure,
+    "trained_clustering": trained_clustering_figure,
 }

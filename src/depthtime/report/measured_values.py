@@ -1,4 +1,6 @@
-"""Values of what was measured, for sentences: clustering.*, decoding.*, gradients.*, solver_swap.*, speed.*."""
+"""Values of what was measured, for sentences: clustering.*, decoding.*, gradients.*, solver_swap.*, speed.*,
+trained_clustering.*.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import Any
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
 from depthtime.report.sources import Sources
+from depthtime.report.trained_clustering import trained_clustering_values
 
 
 def measured_values(sources: Sources) -> dict[str, str]:
@@ -17,6 +20,7 @@ def measured_values(sources: Sources) -> dict[str, str]:
         **_gradients(sources.measured["gradients"]),
         **_solver_swap(sources.measured["solver_swap"]),
         **_speed(sources.bench["speed"]),
+        **trained_clustering_values(sources),
     }
 
 

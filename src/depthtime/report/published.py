@@ -8,6 +8,7 @@ from typing import Any
 
 from depthtime.config import Study, read_yaml
 from depthtime.errors import ConfigError
+from depthtime.report import wording as say
 
 PUBLISHED = Path("published.yaml")
 
@@ -23,6 +24,7 @@ class Published:
     references: dict[str, float]
     step_s: dict[str, float]
     ratio: float | None
+    others: dict[str, Any]  # by source: perplexities at larger sizes, shown beside ours on any corpus
 
     def perplexity(self, group: str, run: str, step: int) -> float | None:
         return self.by_step.get(run, {}).get(step) if group == self.group else None
@@ -31,6 +33,28 @@ class Published:
         """By how many percent the published `second` exceeds the published `first`."""
         a, b = self.perplexity(group, first, step), self.perplexity(group, second, step)
         return None if a is None or b is None else 100 * (b / a - 1)
+
+    def gaps(self, source: str, group: str, run: str) -> list[float]:
+        """By how many percent a baseline exceeded the source's model, by setting; empty for a run of ours alone."""
+        rows = self.others[source]["perplexity"].get(group, {}).values()
+        return [100 * (row[run] / row["diffeq"] - 1) for row in rows if run in row and run != "diffeq"]
+
+    def gap_places(self, source: str) -> str:
+        """The settings of `gaps`, in words."""
+        rows = self.others[source]["perplexity"]
+        return "; ".join(f"{group}: {say.joined(name.replace('_', ' ') for name in rows[group])}" for group in rows)
+
+    def fine_tuned(self, kind: str, adapt: str, relative_depth: float) -> list[float]:
+        """Last perplexity after fine-tuning, by setting; `kind`: converted, pretrained, or gpt for one from scratch.
+
+        Empty where nothing was published at this depth relative to the trained one.
+        """
+        tuned = self.others["diffeqformer"]["fine_tuning"]
+        rows = list(tuned["perplexity"].values())
+        if kind != "converted":
+            return [row["gpt" if kind == "gpt" else f"gpt_{adapt}"] for row in rows] if relative_depth == 1 else []
+        relative = [depth / tuned["trained_depth"] for depth in tuned["depths"]]
+        return [row[adapt][relative.index(relative_depth)] for row in rows if relative_depth in relative]
 
 
 def load_published(study: Study, path: Path = PUBLISHED) -> Published:
@@ -53,10 +77,16 @@ def load_published(study: Study, path: Path = PUBLISHED) -> Published:
         by_step[run] = dict(zip(steps, values, strict=True))
     references = _get(raw, path, "references", "values")
     step_s, ratio = _get(raw, path, "cost", "step_s"), _get(raw, path, "cost", "ratio")
+    others = {
+        "diffeqformer": {
+            "perplexity": _get(raw, path, "diffeqformer", "perplexity"),
+            "fine_tuning": _get(raw, path, "diffeqformer", "fine_tuning"),
+        }
+    }
     row = study.groups.get(group)
     if row is None or study.corpora[study.datasets[row.data].corpus].source != source:
-        return Published(name, None, num_seeds, {}, {}, {}, None)
-    return Published(name, group, num_seeds, by_step, references, step_s, ratio)
+        return Published(name, None, num_seeds, {}, {}, {}, None, others)
+    return Published(name, group, num_seeds, by_step, references, step_s, ratio, others)
 
 
 def _get(raw: Any, path: Path, *keys: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from depthtime import paths
 from depthtime.claims import MEASURES
-from depthtime.config import DiffEqFormerRun, Integrated, SharedRun, Study, TransformerRun
+from depthtime.config import ConvertedRun, DiffEqFormerRun, FineTunedRun, Integrated, SharedRun, StackRun, Study
 from depthtime.errors import RecordError
 from depthtime.records import read_json
 from depthtime.report.published import Published, load_published
@@ -37,9 +37,23 @@ class Sources:
 
     @property
     def compared_groups(self) -> list[str]:
-        """All groups but those that only serve to choose a learning rate."""
-        serving = {row.select.group for row in self.study.groups.values() if row.select is not None}
-        return [group for group in self.study.groups if group not in serving]
+        """The compared groups of the main group's source."""
+        return self.groups_of(self.study.groups[self.main_group].source)
+
+    def groups_of(self, source: str) -> list[str]:
+        """Groups for the claims of a source, but those that only serve to choose a learning rate, or that fine-tune."""
+        others = {row.select.group for row in self.study.groups.values() if row.select is not None}
+        others |= set(self.fine_tuning_groups)
+        return [name for name, row in self.study.groups.items() if row.source == source and name not in others]
+
+    @property
+    def fine_tuning_groups(self) -> list[str]:
+        """Groups with runs that start from the weights of other runs of the study."""
+        groups = self.study.groups
+        starts = {
+            name: [run for run in row.runs.values() if isinstance(run, FineTunedRun)] for name, row in groups.items()
+        }
+        return [name for name, runs in starts.items() if any(run.source.split("/")[0] in groups for run in runs)]
 
     def pairs(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """(group, pair) of every comparison inside a group, in the order of params.yaml."""
@@ -54,9 +68,10 @@ class Sources:
         row = self.study.groups[group].runs[run]
         if isinstance(row, Integrated | DiffEqFormerRun):
             return f"{run} ({row.solver} {TIMES} {row.num_steps})"
-        if isinstance(row, SharedRun) or (isinstance(row, TransformerRun) and row.shares_weights):
+        if isinstance(row, SharedRun) or (isinstance(row, StackRun) and row.shares_weights):
             return f"{run} (1 block {TIMES} {row.layers})"
-        return f"{run} ({row.layers} block{'s' if row.layers > 1 else ''})"
+        layers = row.num_steps if isinstance(row, ConvertedRun) else row.layers
+        return f"{run} ({layers} block{'s' if layers > 1 else ''})"
 
     def cost_ratios(self) -> list[dict[str, Any]]:
         """Cost of each later run of the bench as a multiple of the first: run, name, what, ratio, published."""

@@ -13,13 +13,17 @@ from depthtime.records import write_bytes
 from depthtime.report.clustering import clustering
 from depthtime.report.comparisons import difference, perplexity_by_step, summary, variants
 from depthtime.report.controls import controls
+from depthtime.report.conversion import conversion, smoothness
 from depthtime.report.costs import cost, references, tuning
 from depthtime.report.decoding import decoding
+from depthtime.report.diffeqformer import diffeqformer
+from depthtime.report.fine_tuning import fine_tuning
 from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.gradients import gradient_methods, gradients
 from depthtime.report.solver_swap import leaks, solver_swap
 from depthtime.report.sources import Sources, load_sources
 from depthtime.report.speed import speed, speed_profile
+from depthtime.report.trained_clustering import trained_clustering
 
 TABLES = paths.RESULTS / "tables"
 
@@ -28,12 +32,17 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "perplexity_by_step": perplexity_by_step,
     "difference": difference,
     "controls": controls,
+    "diffeqformer": diffeqformer,
     "gradients": gradients,
     "gradient_methods": gradient_methods,
     "solver_swap": solver_swap,
     "leaks": leaks,
+    "fine_tuning": fine_tuning,
+    "conversion": conversion,
+    "smoothness": smoothness,
     "decoding": decoding,
     "clustering": clustering,
+    "trained_clustering": trained_clustering,
     "variants": variants,
     "references": references,
     "cost": cost,
