@@ -123,7 +123,7 @@ def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
     if kind == "discrete":
         layers = config.run.layers
         counts = {**counts, "core": 198272 * layers, "total": 1028000 + 198272 * layers, "nfe": layers}
-    is_standard = config.dataset.protocol == "standard"
+    is_standard = config.dataset.protocol != "continuumlm"
     return {
         "schema": 1,
         "group": config.group_name,

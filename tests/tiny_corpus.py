@@ -37,6 +37,7 @@ STANDARD: dict[str, Any] = {
     "stride": 2,
     "split": "contiguous",
 }
+SHARED: dict[str, Any] = {**STANDARD, "protocol": "standard_shared", "vocabulary_from": ("tiny",)}
 
 
 def twelve_windows() -> Windows:
@@ -56,6 +57,6 @@ def many_lines(lines: int, seed: int = 0) -> str:
 def study(dataset: dict[str, Any], corpus: dict[str, Any] | None = None, **changes: Any) -> Study:
     """The repository's study with one corpus, `tiny` (the file tiny.txt), and one dataset, `tiny`."""
     base = load_params(ROOT / "params.yaml")
-    kind = type(base.datasets["ptb_standard" if dataset["protocol"] == "standard" else "ptb_continuumlm"])
+    kind = next(type(row) for row in base.datasets.values() if row.protocol == dataset["protocol"])
     corpora = {"tiny": Corpus(**{"sha256": None, **(corpus or {"source": "file:tiny.txt"})})}
     return base.model_copy(update={"corpora": corpora, "datasets": {"tiny": kind(**{**dataset, **changes})}})

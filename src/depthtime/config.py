@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 from ruamel.yaml import YAML
@@ -75,11 +75,10 @@ class ContinuumProtocol(Part):
         return self.window - 1
 
 
-class StandardProtocol(Part):
+class StandardWindows(Part):
     """The word-level standard: <eos> ends each line and opens the stream, and every token is scored once."""
 
     corpus: str
-    protocol: Literal["standard"]
     vocabulary: Literal["frequency"]
     vocabulary_size: Annotated[int, Field(ge=3)]
     window: Positive
@@ -92,13 +91,36 @@ class StandardProtocol(Part):
         return self.window
 
     @model_validator(mode="after")
-    def _stride_within_window(self) -> StandardProtocol:
+    def _stride_within_window(self) -> Self:
         if self.stride > self.window:
             raise ValueError(f"stride = {self.stride} is larger than window = {self.window}: tokens would be skipped")
         return self
 
 
-Dataset = Annotated[ContinuumProtocol | StandardProtocol, Field(discriminator="protocol")]
+class StandardProtocol(StandardWindows):
+    """Words from the training part of its own corpus."""
+
+    protocol: Literal["standard"]
+
+
+class SharedVocabularyProtocol(StandardWindows):
+    """Words from the training parts of several corpora, which count alike: a model can go on from one to another."""
+
+    protocol: Literal["standard_shared"]
+    vocabulary_from: Annotated[tuple[str, ...], Field(min_length=1)]  # corpora, its own among them
+
+    @model_validator(mode="after")
+    def _own_corpus_once(self) -> Self:
+        listed = list(self.vocabulary_from)
+        if self.corpus not in listed:
+            raise ValueError(f"vocabulary_from = {listed} leaves out the corpus itself, {self.corpus}; add it")
+        if len(set(listed)) < len(listed):
+            raise ValueError(f"vocabulary_from = {listed} names a corpus twice")
+        return self
+
+
+AnyProtocol = ContinuumProtocol | StandardProtocol | SharedVocabularyProtocol
+Dataset = Annotated[AnyProtocol, Field(discriminator="protocol")]
 
 
 class Ngram(Part):
@@ -525,7 +547,7 @@ class RunConfig(Part):
         return self.group.runs[self.run_name]
 
     @property
-    def dataset(self) -> ContinuumProtocol | StandardProtocol:
+    def dataset(self) -> AnyProtocol:
         return self.study.datasets[self.group.data]
 
     @property
@@ -654,6 +676,9 @@ def _dangling(raw: dict[str, Any]) -> Iterator[str]:
         corpus = dataset.get("corpus")
         if isinstance(corpus, str) and corpus not in corpora:
             yield f"datasets.{name}.corpus = {corpus!r}: no such corpus{suggest(corpus, corpora)}"
+        for other in _items(dataset.get("vocabulary_from")):
+            if isinstance(other, str) and other not in corpora:
+                yield f"datasets.{name}.vocabulary_from: {other!r} is no corpus{suggest(other, corpora)}"
     for name, group in groups.items():
         at, data, seeds = f"groups.{name}", group.get("data"), group.get("seeds")
         if isinstance(data, str) and data not in datasets:
@@ -783,7 +808,7 @@ def kind_of(value: Any) -> str:
 
 
 KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, or a tag, which pydantic puts into a location
-    "continuumlm": ContinuumProtocol, "standard": StandardProtocol,
+    "continuumlm": ContinuumProtocol, "standard": StandardProtocol, "standard_shared": SharedVocabularyProtocol,
     "discrete": DiscreteRun, "continuous": ContinuousRun, "fused": FusedRun, "shared": SharedRun,
     "continuous_variant": ContinuousVariantRun, "transformer": TransformerRun, "diffeqformer": DiffEqFormerRun,
     "converted": ConvertedRun, "pretrained": PretrainedRun,

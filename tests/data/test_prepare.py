@@ -16,7 +16,7 @@ from depthtime.data.prepare import prepare
 from depthtime.errors import DataError, RecordError
 from depthtime.records import read_json
 
-PROTOCOLS = [tiny_corpus.CONTINUUMLM, tiny_corpus.STANDARD]
+PROTOCOLS = [tiny_corpus.CONTINUUMLM, tiny_corpus.STANDARD, tiny_corpus.SHARED]
 
 
 @pytest.fixture

@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depthtime import paths
-from depthtime.config import ContinuumProtocol, StandardProtocol, Study
+from depthtime.config import AnyProtocol, ContinuumProtocol, Study
 from depthtime.data import splitting
 from depthtime.data.batching import Windows
 from depthtime.errors import DataError
 from depthtime.records import read_json, sha256_file
 
-Config = ContinuumProtocol | StandardProtocol
 Arrays = dict[str, NDArray[np.unsignedinteger]]
 
 
@@ -74,13 +73,13 @@ def load_dataset(study: Study, name: str) -> Dataset:
     )
 
 
-def dataset_config(study: Study, name: str) -> Config:
+def dataset_config(study: Study, name: str) -> AnyProtocol:
     if name not in study.datasets:
         raise DataError(f"params.yaml: no dataset is called {name!r} (there are: {', '.join(study.datasets)})")
     return study.datasets[name]
 
 
-def place_windows(config: Config, arrays: Arrays, at: str) -> dict[str, Windows]:
+def place_windows(config: AnyProtocol, arrays: Arrays, at: str) -> dict[str, Windows]:
     """Windows of each part over its stream."""
     if isinstance(config, ContinuumProtocol):
         stream = arrays["stream"]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from depthtime import paths
-from depthtime.config import ContinuumProtocol, StandardProtocol, Study
+from depthtime.config import ContinuumProtocol, SharedVocabularyProtocol, StandardWindows, Study
 from depthtime.data import splitting, vocabulary
 from depthtime.data.corpus import read_text
 from depthtime.data.dataset import Arrays, dataset_config, describe_array, place_windows, store_arrays, windows_sum
@@ -56,9 +56,12 @@ def build(study: Study, name: str) -> Built:
         tokens = {"all": len(arrays["stream"])}
         sources = {"train": sha256_text(text["train"])}
     else:
-        arrays, words, split, unknown_share = _standard(config, text, at)
+        others = _other_texts(study, config) if isinstance(config, SharedVocabularyProtocol) else {}
+        arrays, words, split, unknown_share = _standard(config, text, at, others)
         tokens = {part: len(array) - 1 for part, array in arrays.items()}  # without the opening <eos>
         sources = {part: sha256_text(value) for part, value in text.items()}
+        for other, pieces in others.items():
+            sources |= {f"{other}.{part}": sha256_text(value) for part, value in pieces.items()}
     parts = place_windows(config, arrays, at)
     card = {
         "schema": 1,
@@ -109,17 +112,24 @@ def _continuumlm(
     return {"stream": tokens}, words, split, share
 
 
+def _other_texts(study: Study, config: SharedVocabularyProtocol) -> dict[str, dict[str, str]]:
+    """The texts of the corpora that share the vocabulary, but its own, by name."""
+    return {name: read_text(study, name) for name in config.vocabulary_from if name != config.corpus}
+
+
 def _standard(
-    config: StandardProtocol, text: dict[str, str], at: str
+    config: StandardWindows, text: dict[str, str], at: str, others: dict[str, dict[str, str]]
 ) -> tuple[Arrays, Vocabulary, dict[str, Any], dict[str, float]]:
-    """One stream a part, opened by <eos>, with <eos> at each line end; vocabulary from the training part."""
+    """One stream a part, opened by <eos>, with <eos> at each line end; vocabulary from the training part.
+
+    With `others`, texts of other corpora by name: from their training parts too, as `vocabulary.equal_shares` says.
+    """
     lines, pieces = _standard_parts(config, text, at)
     types = Types()
     streams = {part: vocabulary.number_words(piece, types, eos=True) for part, piece in pieces.items()}
     for part, piece in pieces.items():
-        if np.count_nonzero(streams[part] == types[vocabulary.EOS]) != piece.count("\n") + 1:
-            raise DataError(f"{at}: the {part} text holds the word <eos>, which this protocol adds itself; remove it")
-    counts = np.bincount(streams["train"][1:], minlength=len(types))
+        _refuse_eos(streams[part], piece, types, f"{at}: the {part} text")
+    counts = _training_counts(streams["train"], types, others, at)
     words, classes = vocabulary.standard_vocabulary(list(types), counts, config.vocabulary_size, at)
     arrays = {part: _compact(classes[stream], len(words.words)) for part, stream in streams.items()}
     share = {
@@ -131,8 +141,34 @@ def _standard(
     return arrays, words, split, share
 
 
+def _training_counts(
+    stream: NDArray[np.uint32], types: Types, others: dict[str, dict[str, str]], at: str
+) -> NDArray[Any]:
+    """How often each type occurs in a training stream; with `others`, its equal share over all training parts.
+
+    `types` takes in every word of the other texts, held-out ones too, so that all datasets that share a vocabulary see
+    the same types.
+    """
+    if not others:
+        return np.bincount(stream[1:], minlength=len(types))
+    streams = [stream]
+    for name, text in others.items():
+        pieces = text if "valid" in text else _contiguous(text["train"], f"{at}.vocabulary_from, {name}")[1]
+        numbered = {part: vocabulary.number_words(piece, types, eos=True) for part, piece in pieces.items()}
+        for part, piece in pieces.items():
+            _refuse_eos(numbered[part], piece, types, f"{at}.vocabulary_from: the {part} text of {name}")
+        streams.append(numbered["train"])
+    return vocabulary.equal_shares([np.bincount(one[1:], minlength=len(types)) for one in streams])
+
+
+def _refuse_eos(stream: NDArray[np.uint32], text: str, types: Types, which: str) -> None:
+    """One <eos> opens a stream and one ends each line; any other is a word of the text."""
+    if np.count_nonzero(stream == types[vocabulary.EOS]) != text.count("\n") + 1:
+        raise DataError(f"{which} holds the word <eos>, which this protocol adds itself; remove it")
+
+
 def _standard_parts(
-    config: StandardProtocol, text: dict[str, str], at: str
+    config: StandardWindows, text: dict[str, str], at: str
 ) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
     """Half-open line ranges, and the text, of train, valid and test."""
     if config.split == "official":
@@ -142,7 +178,17 @@ def _standard_parts(
                 f"has no {' and no '.join(sorted(missing))} text; use split: contiguous"
             )
         return {part: (0, piece.count("\n")) for part, piece in text.items()}, text
-    lines = text["train"].split("\n")[:-1]
+    if isinstance(config, SharedVocabularyProtocol) and "valid" in text:
+        raise DataError(
+            f"params.yaml: {at}.split = contiguous, but corpus {config.corpus} has official parts, which the datasets "
+            "that share its words take; use split: official"
+        )
+    return _contiguous(text["train"], at)
+
+
+def _contiguous(text: str, at: str) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
+    """Half-open line ranges, and the text, of the parts of one text."""
+    lines = text.split("\n")[:-1]
     spans = splitting.split_lines(len(lines), at)
     return spans, {part: "\n".join(lines[first:last]) + "\n" for part, (first, last) in spans.items()}
 

@@ -7,6 +7,7 @@ order of first appearance would spell out the beginning of a licensed text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -92,14 +93,25 @@ def continuumlm_vocabulary(
     return Vocabulary(named, unknown=0, dead=wanted + 1, eos=None), classes
 
 
+def equal_shares(counts: list[NDArray[np.int64]]) -> NDArray[np.object_]:
+    """Sum over corpora of each type's relative frequency, times the product of their lengths.
+
+    Each corpus counts alike, whatever its length. Whole numbers (of any size), so the order of the corpora is no matter
+    and ties are ties.
+    """
+    totals = [int(one.sum()) for one in counts]
+    whole = math.prod(totals)
+    return np.sum([one.astype(object) * (whole // total) for one, total in zip(counts, totals, strict=True)], axis=0)
+
+
 def standard_vocabulary(
-    words: list[str], counts: NDArray[np.int64], size: int, at: str
+    words: list[str], counts: NDArray[Any], size: int, at: str
 ) -> tuple[Vocabulary, NDArray[np.uint32]]:
     """The `size` most frequent words of the training part, <eos> among them; the class of each type.
 
-    words, counts: types, and how often each occurs in the training part (0: held-out text only). One class is <unk>
-    when a type finds no class of its own; a word <unk> of the text serves. Raises: DataError when the training part
-    has too few words.
+    words, counts: types, and how often each occurs in the training part (0: held-out text only), or `equal_shares` over
+    several. One class is <unk> when a type finds no class of its own; a word <unk> of the text serves. Raises:
+    DataError when the training parts have too few words.
     """
     known = np.flatnonzero(counts)
     present = {word: i for i, word in enumerate(words) if word in (EOS, UNKNOWN) and counts[i]}
@@ -120,7 +132,7 @@ def standard_vocabulary(
     return Vocabulary(named, unknown=unknown, dead=None, eos=named.index(EOS)), classes
 
 
-def by_frequency(words: list[str], counts: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.int64]:
+def by_frequency(words: list[str], counts: NDArray[Any], among: NDArray[np.int64]) -> NDArray[np.int64]:
     """Type numbers `among`, the most frequent first, ties by word."""
     ordered = sorted(among.tolist(), key=lambda i: (-int(counts[i]), words[i]))
     return np.array(ordered, dtype=np.int64)
