@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from depthtime import paths
 from depthtime.report import wording as say
@@ -32,8 +32,8 @@ def conversion(sources: Sources) -> Table:
     depth = record["trained_depth"]
     numbers: list[Row] = []
     words: list[Row] = []
-    for what, rows in (("layers", record["zero_shot"]), ("solver", record["solvers"])):
-        for row in rows.values():
+    for what, rows in (("layers", _by_depth(record)), ("solver", _by_solver(record))):
+        for row in rows:
             solver = row.get("solver", "layers")
             steps, nfe = row.get("num_steps", row.get("depth")), row.get("nfe", row.get("depth"))
             numbers.append(
@@ -101,7 +101,7 @@ def conversion_figure(sources: Sources) -> Figure:
     figure = Figure(figsize=(13.2, 9.4))
     FigureCanvasAgg(figure)
     (zero, solve), (tuned, weights) = figure.subplots(2, 2)
-    figure.subplots_adjust(left=0.06, right=0.87, top=0.87, bottom=0.1, wspace=0.55, hspace=0.42)
+    figure.subplots_adjust(left=0.06, right=0.885, top=0.87, bottom=0.1, wspace=0.66, hspace=0.42)
     runs = list(tuned_runs(sources))
     _zero_shot(zero, record)
     _solvers(solve, record)
@@ -124,7 +124,7 @@ def conversion_figure(sources: Sources) -> Figure:
 
 
 def _zero_shot(axes: Axes, record: Row) -> None:
-    rows = [row for row in record["zero_shot"].values() if row["perplexity"] is not None]
+    rows = [row for row in _by_depth(record) if row["perplexity"] is not None]
     color = style_colors(1)[0]
     axes.axvline(record["trained_depth"], color=GREY, ls=":", lw=1.2)
     axes.plot([row["depth"] for row in rows], [row["perplexity"] for row in rows], color=color, lw=1.4)
@@ -144,17 +144,16 @@ def _zero_shot(axes: Axes, record: Row) -> None:
 
 
 def _solvers(axes: Axes, record: Row) -> None:
-    names = list(dict.fromkeys(row["solver"] for row in record["solvers"].values()))
+    found = [row for row in _by_solver(record) if row["perplexity"] is not None]
+    names = list(dict.fromkeys(row["solver"] for row in found))
     labels = []
     for name, color in zip(names, style_colors(len(names)), strict=True):
-        rows = [row for row in record["solvers"].values() if row["solver"] == name and row["perplexity"] is not None]
-        rows.sort(key=lambda row: row["nfe"])
+        rows = [row for row in found if row["solver"] == name]
         axes.plot([row["nfe"] for row in rows], [row["perplexity"] for row in rows], color=color, lw=1.4)
         for row in rows:
             is_full = name == "euler_right" and record["trained_depth"] % row["num_steps"] == 0
             _mark(axes, row["nfe"], row, color, is_full=is_full)
-        if rows:
-            labels.append(EndLabel(rows[-1]["perplexity"], f"{name}  {say.number(rows[-1]['perplexity'])}", color))
+        labels.append(EndLabel(rows[-1]["perplexity"], f"{name}  {say.number(rows[-1]['perplexity'])}", color))
     axes.axhline(record["trained"]["perplexity"], color=GREY, ls=":", lw=1.2)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -218,6 +217,14 @@ def _weights(axes: Axes, record: Row) -> None:
     end_labels(axes, labels, size=8.5)
 
 
+def _by_depth(record: Row) -> list[Row]:
+    return sorted(record["zero_shot"].values(), key=lambda row: row["depth"])
+
+
+def _by_solver(record: Row) -> list[Row]:
+    return sorted(record["solvers"].values(), key=lambda row: (row["solver"], row["num_steps"]))
+
+
 def _mark(axes: Axes, x: float, row: Row, color: str, *, is_full: bool) -> None:
     """A point with its interval; full where only trained times are used."""
     axes.plot([x, x], [row["perplexity_low"], row["perplexity_high"]], color=color, lw=2.5, alpha=0.35)
@@ -225,8 +232,14 @@ def _mark(axes: Axes, x: float, row: Row, color: str, *, is_full: bool) -> None:
 
 
 def _plain_log(axes: Axes) -> None:
+    low, high = axes.get_ylim()
+    base = [
+        10**power * digit for power in range(7) for digit in ((1, 2, 5) if high > 3 * low else (1, 1.5, 2, 3, 5, 7))
+    ]
+    axes.yaxis.set_major_locator(FixedLocator(base))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(low, high)
 
 
 def _best(run: Tuned) -> float:
@@ -234,7 +247,7 @@ def _best(run: Tuned) -> float:
 
 
 def _name(run: Tuned) -> str:
-    names = {"pretrained": "GPT", "gpt": "GPT from scratch", "diffeq": "DiffEqFormer from scratch"}
+    names = {"pretrained": "GPT", "gpt": "GPT, from scratch", "diffeq": "DiffEqFormer, from scratch"}
     return names[run.kind] + (" with adapters" if run.adapt == "lora" else " fine-tuned" if run.adapt else "")
 
 
