@@ -203,7 +203,7 @@ def test_double_precision_starts_from_weights_stored_in_single(study):
         ("diffeq/43, num_steps: 2, adapt: full", "diffeq/44, num_steps: 2, adapt: full", "keeps no weights"),
         ("diffeq/43, num_steps: 2, adapt: full", "gpt/43, num_steps: 2, adapt: full", "model = transformer there"),
         ("pretrained, source: transfer/gpt", "pretrained, source: transfer/diffeq", "layers = None there, expected 3"),
-        ("    model: *gpt", "    model: {form: gpt, width: 32, heads: 2, ff_width: 16, dropout: 0.1}", r"other sizes .*width"),
+        ("model: *gpt", "model: {form: gpt, width: 32, heads: 2, ff_width: 16, dropout: 0.1}", "other sizes .*width"),
         ("adapt: full", "adapt: full, rank: 3", "adapt = full takes no rank"),
         ("rank: 2, ", "", "adapt = lora needs rank"),
         ("num_steps: 2, adapt: lora", "num_steps: 2.5, adapt: lora", "expected a whole number"),

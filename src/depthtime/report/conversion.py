@@ -233,10 +233,9 @@ def _mark(axes: Axes, x: float, row: Row, color: str, *, is_full: bool) -> None:
 
 def _plain_log(axes: Axes) -> None:
     low, high = axes.get_ylim()
-    base = [
-        10**power * digit for power in range(7) for digit in ((1, 2, 5) if high > 3 * low else (1, 1.5, 2, 3, 5, 7))
-    ]
-    axes.yaxis.set_major_locator(FixedLocator(base))
+    digits = (1, 2, 5) if high > 3 * low else (1, 1.5, 2, 3, 5, 7)
+    ticks = [10**power * digit for power in range(7) for digit in digits]
+    axes.yaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
     axes.set_ylim(low, high)
@@ -263,6 +262,21 @@ def _finding(record: Row, runs: Iterable[Tuned]) -> str:
     if tuned.get(deep) and tuned.get(depth):
         text += f" at once, {say.TIMES}{say.number(tuned[deep] / tuned[depth], 2)} after fine-tuning both"
     return text
+
+
+def conversion_values(sources: Sources) -> dict[str, str]:
+    """Values for sentences, such as conversion.depth_12.ratio, conversion.rk4_6.ratio and fine_tuning.full_12.best."""
+    record = sources.measured["conversion"]
+    rows = {**record["zero_shot"], **record["solvers"]}
+    found = {f"conversion.{name}.ratio": say.number(row["ratio"], 2) for name, row in rows.items()}
+    found["conversion.aliased_percent"] = say.number(100 * record["aliased_share"], 0)
+    for name in MATRICES:
+        found[f"conversion.{name}.middle_percent"] = _percent(record["smoothness"][name]["middle"])
+        found[f"conversion.{name}.path"] = say.number(record["smoothness"][name]["path"], 1)
+    for run in tuned_runs(sources):
+        found[f"{run.group}.{run.run}.best"] = say.number(run.row["best"]["mean"])
+        found[f"{run.group}.{run.run}.last"] = say.number(run.row["final"]["mean"])
+    return found
 
 
 def _values(row: Row) -> Row:

@@ -101,8 +101,8 @@ def fine_tuning(sources: Sources) -> Table:
     n = len(sources.analyses[group]["seeds"])
     caption = (
         f"**Fine-tuned to another depth, on {data}.** Validation perplexity, best and last, and test perplexity of the "
-        f"best; n = {n} seed{'s, mean and t interval' if n > 1 else ', so no gap here is decided'}. A DiffEqFormer is "
-        "stored as layers W(k/L'), which are then trained on their own: all weights, or embeddings and low-rank "
+        f"best; n = {n} seed{'s, mean and t interval' if n > 1 else ', so no gap here is decided'}. {_starts(sources)}"
+        "A DiffEqFormer is stored as layers W(k/L'), which are then trained on their own: all weights, or embeddings and low-rank "
         "adapters (starts: faithful, both factors near 0; standard, one). Gap to GPT: best perplexity beyond that of "
         "the transformer fine-tuned at its own depth in the same way (random starts: against all weights), in percent. "
         f"Published gaps: last perplexity at the same multiple of the trained depth, {_settings(sources)}, one seed."
@@ -151,6 +151,16 @@ def _how(tuned: Tuned) -> str:
 
 def _percent(gap: float | None) -> str:
     return say.NONE if gap is None else f"{say.number(gap, 1, sign=True)} %"
+
+
+def _starts(sources: Sources) -> str:
+    """What runs start from, with its perplexity on its own corpus."""
+    words = []
+    for name in sources.fine_tuning_starts:
+        group, run, seed = run_address(name)
+        value = sources.analyses[group]["runs"][run]["final"]["perplexity"][str(seed)]
+        words.append(f"`{name}` ({sources.study.groups[group].data}, perplexity {say.number(value)})")
+    return f"They start from {say.joined(words)}. " if words else ""
 
 
 def _settings(sources: Sources) -> str:

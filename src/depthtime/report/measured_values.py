@@ -1,5 +1,5 @@
-"""Values of what was measured, for sentences: clustering.*, decoding.*, gradients.*, solver_swap.*, speed.*,
-trained_clustering.*.
+"""Values of what was measured, for sentences: clustering.*, conversion.*, decoding.*, fine_tuning.*, gradients.*,
+solver_swap.*, speed.*, trained_clustering.*.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from typing import Any
 
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
+from depthtime.report.conversion import conversion_values
 from depthtime.report.sources import Sources
 from depthtime.report.trained_clustering import trained_clustering_values
 
@@ -16,6 +17,7 @@ def measured_values(sources: Sources) -> dict[str, str]:
     """Names and texts."""
     return {
         **clustering_values(sources),
+        **conversion_values(sources),
         **_decoding(sources),
         **_gradients(sources.measured["gradients"]),
         **_solver_swap(sources.measured["solver_swap"]),

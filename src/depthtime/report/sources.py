@@ -41,19 +41,27 @@ class Sources:
         return self.groups_of(self.study.groups[self.main_group].source)
 
     def groups_of(self, source: str) -> list[str]:
-        """Groups for the claims of a source, but those that only serve to choose a learning rate, or that fine-tune."""
+        """Groups for the claims of a source, but those that only serve others: to choose a rate, to start from.
+
+        Groups that fine-tune have a table of their own.
+        """
         others = {row.select.group for row in self.study.groups.values() if row.select is not None}
-        others |= set(self.fine_tuning_groups)
+        others |= {*self.fine_tuning_groups, *(name.split("/")[0] for name in self.fine_tuning_starts)}
         return [name for name, row in self.study.groups.items() if row.source == source and name not in others]
 
     @property
     def fine_tuning_groups(self) -> list[str]:
         """Groups with runs that start from the weights of other runs of the study."""
-        groups = self.study.groups
-        starts = {
-            name: [run for run in row.runs.values() if isinstance(run, FineTunedRun)] for name, row in groups.items()
-        }
-        return [name for name, runs in starts.items() if any(run.source.split("/")[0] in groups for run in runs)]
+        starts = set(self.fine_tuning_starts)
+        groups = self.study.groups.items()
+        return [g for g, row in groups if any(getattr(run, "source", None) in starts for run in row.runs.values())]
+
+    @property
+    def fine_tuning_starts(self) -> list[str]:
+        """group/run/seed that others start from, each once."""
+        runs = (run for row in self.study.groups.values() for run in row.runs.values())
+        names = dict.fromkeys(run.source for run in runs if isinstance(run, FineTunedRun))
+        return [name for name in names if name.split("/")[0] in self.study.groups]
 
     def pairs(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """(group, pair) of every comparison inside a group, in the order of params.yaml."""
