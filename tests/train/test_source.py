@@ -20,42 +20,6 @@ from depthtime.train.run import _state_key, train_run
 from depthtime.train.setup import build_for
 from depthtime.upkeep.adopt import check_training
 
-GROUPS = """\
-  transfer:
-    data: tale
-    seeds: [43]
-    model: &gpt {form: gpt, width: 16, heads: 2, ff_width: 16, dropout: 0.1}
-    train: &recipe
-      max_steps: 12
-      batch_size: 4
-      batch_order: seeded
-      optimizer: adamw
-      learning_rate: 1e-2
-      betas: [0.9, 0.999]
-      eps: 1e-8
-      weight_decay: 0.1
-      schedule: cosine
-      warmup_steps: 1
-      final_fraction: 0.1
-      clip_norm: 1.0
-      eval_every: 6
-      eval_batch_size: 8
-      precision: float32
-      device: cpu
-      threads: 1
-    runs:
-      diffeq: {model: diffeqformer, num_steps: 3, solver: euler_right, sinusoids: 5, depth_features: 4, time_scale: 1000.0, decays_generators: false, keep_weights: [43]}
-      gpt: &stack {model: transformer, layers: 3, wiring: sequential, step_scale: one, shares_weights: false, keep_weights: [43]}
-  fine_tuning:
-    data: tale
-    seeds: [43]
-    model: *gpt
-    train: *recipe
-    runs:
-      gpt_tuned: {<<: *stack, model: pretrained, source: transfer/gpt/43, adapt: full, keep_weights: []}
-      full_2: {model: converted, source: transfer/diffeq/43, num_steps: 2, adapt: full, keep_weights: [43]}
-      lora_2: {model: converted, source: transfer/diffeq/43, num_steps: 2, adapt: lora, rank: 2, alpha: 8.0, lora_init: standard, keep_weights: []}
-"""  # noqa: E501
 OTHER = """\
   other:
     corpus: tale
@@ -75,7 +39,9 @@ def pretrained(tmp_path_factory):
     """A folder with both sources trained and one run fine-tuned. Do not change it: ask for `study`."""
     folder = tmp_path_factory.mktemp("source")
     (folder / "text.txt").write_text(small_study.made_up_text())
-    params = small_study.PARAMS.replace("ngram:", OTHER + "ngram:").replace("bench:", GROUPS + "bench:")
+    params = small_study.PARAMS.replace("ngram:", OTHER + "ngram:").replace(
+        "bench:", small_study.FINE_TUNING + "bench:"
+    )
     (folder / "params.yaml").write_text(params)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -102,9 +102,10 @@ def fine_tuning(sources: Sources) -> Table:
     caption = (
         f"**Fine-tuned to another depth, on {data}.** Validation perplexity, best and last, and test perplexity of the "
         f"best; n = {n} seed{'s, mean and t interval' if n > 1 else ', so no gap here is decided'}. {_starts(sources)}"
-        "A DiffEqFormer is stored as layers W(k/L'), which are then trained on their own: all weights, or embeddings and low-rank "
-        "adapters (starts: faithful, both factors near 0; standard, one). Gap to GPT: best perplexity beyond that of "
-        "the transformer fine-tuned at its own depth in the same way (random starts: against all weights), in percent. "
+        "A DiffEqFormer is stored as layers W(k/L'), which are then trained on their own: all weights, or embeddings "
+        "and low-rank adapters (starts: faithful, both factors near 0; standard, one). Gap to GPT: best perplexity "
+        "beyond that of the transformer fine-tuned at its own depth in the same way (random starts: against all "
+        "weights), in percent. "
         f"Published gaps: last perplexity at the same multiple of the trained depth, {_settings(sources)}, one seed."
     )
     return Table(numbers, words, caption, files(sources, sources.fine_tuning_groups or [group]))
