@@ -105,7 +105,12 @@ def threads_of(stage):
 
 def memory_mb(stage):
     return {"gradients": 6000}.get(
-        stage, 2000 if stage in {*ON_DEVICE, "solver_swap", "decoding", "conversion"} else 1000
+        stage,
+        (
+            2000
+            if stage in {*ON_DEVICE, "solver_swap", "decoding", "conversion"}
+            else 1000
+        ),
     )
 
 

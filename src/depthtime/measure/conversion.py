@@ -62,8 +62,9 @@ def conversion_record(study: Study, on_step: Progress = lambda done, total: None
     model = cast(TransformerLM, load_stored(study, group, run, seed)[0])
     torch.set_num_threads(settings.threads)
     valid = load_dataset(study, config.group.data).valid
-    first = {"starts": valid.starts[: settings.windows], "first_scored": valid.first_scored[: settings.windows]}
-    found = measure_model(model, dataclasses.replace(valid, **first), settings, on_step)
+    count = settings.windows
+    windows = dataclasses.replace(valid, starts=valid.starts[:count], first_scored=valid.first_scored[:count])
+    found = measure_model(model, windows, settings, on_step)
     return {"schema": 1, "run": settings.run, "data": config.group.data, "threads": settings.threads, **found}
 
 

@@ -55,7 +55,8 @@ def _store(block: TransformerBlock, weights: BlockWeights) -> None:
     for name, value in weights._asdict().items():
         if value is None:  # no gate in the gpt form
             continue
-        module = under_adapter(getattr(block, name))
+        own = dict(under_adapter(getattr(block, name)).named_parameters(recurse=False))
         pair: Affine | Scale = value
-        module.weight.copy_(pair[0].t() if isinstance(pair, Affine) else pair[0])
-        module.bias.copy_(pair[1])
+        own["weight"].copy_(pair[0].t() if isinstance(pair, Affine) else pair[0])
+        if pair[1] is not None:
+            own["bias"].copy_(pair[1])
