@@ -15,7 +15,8 @@ DATASET = Dataset("made_up", ("w",) * CLASSES, None, CLASSES, windows(), windows
 
 def _config(**changes):
     recipe = RECIPE.model_copy(update=changes)
-    return SimpleNamespace(run=ODE, train=recipe, sizes=SIZES, dataset=SimpleNamespace(positions=POSITIONS))
+    windows_of = SimpleNamespace(positions=POSITIONS)
+    return SimpleNamespace(run=ODE, train=recipe, sizes=SIZES, dataset=windows_of, source=None)
 
 
 def test_the_schedule_keeps_its_shape():

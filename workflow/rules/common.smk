@@ -108,7 +108,8 @@ def memory_mb(stage):
         stage,
         (
             2000
-            if stage in {*ON_DEVICE, "solver_swap", "decoding", "sensitivity"}
+            if stage
+            in {*ON_DEVICE, "solver_swap", "decoding", "sensitivity", "conversion"}
             else 1000
         ),
     )
