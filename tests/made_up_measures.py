@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from functools import cache
 from pathlib import Path
 
@@ -163,59 +162,6 @@ def decoding_record(study):
             "speed_batch": {**speed, "texts": settings.batch_size},
         }
     return record
-
-
-def conversion_record(study):
-    """A model that only knows its own depth, whose weights swing between trained times; one depth is not finite."""
-    settings, trained = study.conversion, 6
-    seen = {L: sum(k * trained % L == 0 for k in range(1, L + 1)) for L in settings.depths}
-    zero_shot = {f"depth_{L}": {"depth": L, "seen": n} | _scored(1 + 3 * (1 - n / L)) for L, n in seen.items()}
-    zero_shot["depth_1"] |= dict.fromkeys(_scored(1))
-    stages = {"midpoint": 2, "heun2": 2, "rk4": 4, "rk4_38": 4}
-    solvers = {
-        f"{solver}_{n}": {"solver": solver, "num_steps": n, "nfe": n * stages.get(solver, 1)}
-        | _scored(1 if (solver, n) == ("euler_right", trained) else 1.6 + 3 / n + 0.1 * place)
-        for place, (solver, counts) in enumerate(settings.solvers.items())
-        for n in counts
-    }
-    times = [j / (trained * settings.intervals) for j in range(1, trained * settings.intervals + 1)]
-    return {
-        "schema": 1,
-        "run": settings.run,
-        "data": study.groups["transfer"].data,
-        "threads": settings.threads,
-        "trained_depth": trained,
-        "windows": settings.windows,
-        "num_scored": 64 * settings.windows,
-        "resamples": settings.resamples,
-        "trained": _scored(1),
-        "conversion": {"max_logit_difference": 3e-14, "max_logit_difference_float32": 7e-6},
-        "zero_shot": zero_shot,
-        "solvers": solvers,
-        "aliased_share": 0.43,
-        "smoothness": {
-            "times": times,
-            **{name: _swing(times, trained, 0.1 * (n + 2)) for n, name in enumerate(SWINGS)},
-        },
-    }
-
-
-SWINGS = ("query", "key", "value", "attention_out", "ff_in", "ff_out")
-
-
-def _scored(ratio):
-    found = {"perplexity": 91.0 * ratio, "ratio": ratio}
-    return {
-        f"{key}{end}": x * value
-        for key, value in found.items()
-        for end, x in (("", 1), ("_low", 0.96), ("_high", 1.05))
-    }
-
-
-def _swing(times, depth, size):
-    curve = [size * abs(math.sin(math.pi * depth * t)) * (1 + 0.3 * math.sin(90 * t)) for t in times]
-    summary = {"middle": size, "largest": max(curve), "neighbours": 0.03, "neighbours_largest": 0.06}
-    return {"curve": curve, **summary, "trained": 0.2, "path": 4.2}
 
 
 def short_clustering_record(study):

@@ -17,7 +17,6 @@ from depthtime.analyse.gather import expected_config
 from depthtime.config import RunConfig, Study, load_params
 from depthtime.records import read_json, write_json
 from made_up_measures import (
-    conversion_record,
     decoding_record,
     downstream_record,
     gradients_record,
@@ -107,16 +106,12 @@ def diverge(group: str, run: str, seed: int, at: int) -> None:
 
 def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
     """A completed record of one run."""
-    kind = "discrete" if config.run.model in {"discrete", "transformer", "pretrained"} else "ode"
+    kind = "discrete" if config.run.model in {"discrete", "transformer"} else "ode"
     place = config.group.seeds.index(seed)
     rate = 1.0 - 0.02 * math.log2(config.train.learning_rate / 1e-3)
     scale = LEVEL.get(config.group_name, 1.0) * rate * (1 + SHIFTS[place % len(SHIFTS)])
     if kind == "ode":
         scale *= 1 + 0.004 * math.sin(3 * place + 1) - 0.02 * (config.group_name == "tuned")
-    if config.source is not None:  # the fewer layers, the worse; adapters most of all
-        is_lora = config.run.adapt == "lora"
-        scale *= (1 + 0.4 / getattr(config.run, "num_steps", 4)) * (1.15 if is_lora else 0.85)
-        scale *= 1.02 if config.run.lora_init == "standard" else 1
     if config.group.against:
         scale *= 1 + 0.004 * (sum(map(ord, config.run_name)) % 7)
     values = [(s, scale * v) for s, v in zip(STEPS, CURVES[kind], strict=True) if s <= config.train.max_steps]
@@ -136,7 +131,7 @@ def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
         "digest": config.digest,
         "config": config.described(),
         "data": {"split_sha256": "0" * 64, "num_scored": {"valid": 87192}},
-        "parameters": {key: counts[key] for key in ("total", "embedding", "core", "head")} | _frozen(config),
+        "parameters": {key: counts[key] for key in ("total", "embedding", "core", "head")},
         "cost": {"nfe_forward": counts["nfe"], "flops_per_token_forward": counts["flops"]},
         "curve": curve,
         "best": curve[-1],
@@ -146,10 +141,6 @@ def run_record(config: RunConfig, seed: int) -> dict[str, Any]:
         "rehearsal": {"losses": [], "evaluation": 0.0},
         "files": {},
     }
-
-
-def _frozen(config: RunConfig) -> dict[str, int]:
-    return {"frozen": 1189632} if config.source is not None and config.run.adapt == "lora" else {}
 
 
 def point(step: int, perplexity: float, num_scored: int) -> dict[str, Any]:
@@ -204,7 +195,6 @@ def measured_records(study: Study) -> dict[str, Any]:
         "solver_swap": solver_swap_record(),
         "decoding": decoding_record(study),
         "clustering": short_clustering_record(study),
-        "conversion": conversion_record(study),
         "trained_clustering": trained_clustering_record(study),
         "spectra": spectra_record(study),
         "sensitivity": sensitivity_record(study),

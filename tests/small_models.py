@@ -3,17 +3,7 @@
 import numpy as np
 import torch
 
-from depthtime.config import (
-    ContinuousRun,
-    ConvertedRun,
-    DiffEqFormerRun,
-    DiscreteRun,
-    FormSizes,
-    ModelSizes,
-    PretrainedRun,
-    Train,
-    TransformerRun,
-)
+from depthtime.config import ContinuousRun, DiffEqFormerRun, DiscreteRun, FormSizes, ModelSizes, Train, TransformerRun
 from depthtime.data.batching import Windows
 from depthtime.models.build import build_model
 
@@ -34,14 +24,6 @@ DIFFEQFORMER = DiffEqFormerRun(
     time_scale=1000.0,
     decays_generators=False,
     keep_weights=(),
-)
-CONVERTED = ConvertedRun(model="converted", source="core/ode/1", num_steps=3, adapt="full", keep_weights=())
-FAITHFUL, STANDARD = (
-    CONVERTED.model_copy(update={"adapt": "lora", "rank": 2, "alpha": 8.0, "lora_init": init})
-    for init in ("faithful", "standard")
-)
-PRETRAINED = PretrainedRun(
-    **{**TRANSFORMER.model_dump(), "model": "pretrained", "source": "core/gpt/1", "adapt": "full"}
 )
 RECIPE = Train(
     max_steps=20,

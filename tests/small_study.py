@@ -31,15 +31,6 @@ solver_swap:
   leak_batches: 1
   max_nfe: 500
   threads: 1
-conversion:
-  run: core/ode/1
-  depths: [1, 2]
-  solvers: {euler_right: [4], rk4: [1]}
-  windows: 4
-  batch_size: 2
-  intervals: 4
-  resamples: 20
-  threads: 1
 decoding: {runs: [core/ode/1], splits: 2, batch_size: 2, prefixes: [8], rounds: 3, threads: 1}
 clustering:
   dimensions: [3]
@@ -91,43 +82,6 @@ FORMS = """\
         shares_weights: false
         keep_weights: [1, 2]
 """
-# Groups that a test may put in: two sources, and runs that start from their weights.
-FINE_TUNING = """\
-  transfer:
-    data: tale
-    seeds: [43]
-    model: &gpt {form: gpt, width: 16, heads: 2, ff_width: 16, dropout: 0.1}
-    train: &recipe
-      max_steps: 12
-      batch_size: 4
-      batch_order: seeded
-      optimizer: adamw
-      learning_rate: 1e-2
-      betas: [0.9, 0.999]
-      eps: 1e-8
-      weight_decay: 0.1
-      schedule: cosine
-      warmup_steps: 1
-      final_fraction: 0.1
-      clip_norm: 1.0
-      eval_every: 6
-      eval_batch_size: 8
-      precision: float32
-      device: cpu
-      threads: 1
-    runs:
-      diffeq: {model: diffeqformer, num_steps: 3, solver: euler_right, sinusoids: 5, depth_features: 4, time_scale: 1000.0, decays_generators: false, keep_weights: [43]}
-      gpt: &stack {model: transformer, layers: 3, wiring: sequential, step_scale: one, shares_weights: false, keep_weights: [43]}
-  fine_tuning:
-    data: tale
-    seeds: [43]
-    model: *gpt
-    train: *recipe
-    runs:
-      gpt_tuned: {<<: *stack, model: pretrained, source: transfer/gpt/43, adapt: full, keep_weights: []}
-      full_2: {model: converted, source: transfer/diffeq/43, num_steps: 2, adapt: full, keep_weights: [43]}
-      lora_2: {model: converted, source: transfer/diffeq/43, num_steps: 2, adapt: lora, rank: 2, alpha: 8.0, lora_init: standard, keep_weights: []}
-"""  # noqa: E501
 PARAMS = (
     """\
 corpora:

@@ -156,7 +156,6 @@ MEASURES = (
     "spectra",
     "sensitivity",
     "downstream",
-    "conversion",
 )  # stages that only measure
 _KINDS: dict[str, type[Check]] = {
     "published_gap": PublishedGap, "relative_gap": RelativeGap, "improvement": Improvement,

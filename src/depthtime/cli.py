@@ -140,15 +140,6 @@ def solver_swap() -> None:
         measure_solver_swap(study, moved)
 
 
-@app.command(rich_help_panel=STAGES, epilog="Example: depthtime conversion")
-def conversion() -> None:
-    """Score a trained DiffEqFormer as layers of other depths and under other solvers; how smooth its weights are."""
-    with running_stage("conversion") as study, counting("conversion") as moved:
-        from depthtime.measure.conversion import measure_conversion
-
-        measure_conversion(study, moved)
-
-
 @app.command(rich_help_panel=STAGES, epilog="Example: depthtime decoding   (on a quiet machine)")
 def decoding() -> None:
     """Hold cached decoding against full recomputation: logits over random splits, and times after long prefixes."""

@@ -273,20 +273,15 @@ class ContinuousVariantRun(Integrated):
     final_norm: bool
 
 
-class StackRun(Run):
+class TransformerRun(Run):
     """A discrete pre-norm transformer. `sizes` replaces the group's, for a baseline with equally many parameters."""
 
+    model: Literal["transformer"]
     layers: Positive
     wiring: Literal["sequential", "parallel"]
     step_scale: Literal["one", "inverse_depth"]
     shares_weights: bool
     sizes: FormSizes | None = None
-
-
-class TransformerRun(StackRun):
-    """A discrete pre-norm transformer that starts from random weights."""
-
-    model: Literal["transformer"]
 
 
 class DiffEqFormerRun(Run):
@@ -305,53 +300,8 @@ class DiffEqFormerRun(Run):
     decays_generators: bool
 
 
-class FineTunedRun(Run):
-    """A run that starts from the stored weights of another one, `source` (group/run/seed).
-
-    `adapt: full` trains everything; `lora` trains the embeddings and, for each matrix, a product of rank `rank` times
-    `alpha / rank`. `lora_init`: faithful, both factors 1e-6 N(0, 1), as DiffEqFormer's source has it; standard, one
-    factor random and the other 0.
-    """
-
-    source: str
-    adapt: Literal["full", "lora"]
-    rank: Positive | None = None
-    alpha: Rate | None = None
-    lora_init: Literal["faithful", "standard"] | None = None
-
-    @model_validator(mode="after")
-    def _adapters(self) -> FineTunedRun:
-        of_adapters = {"rank": self.rank, "alpha": self.alpha, "lora_init": self.lora_init}
-        wrong = [name for name, value in of_adapters.items() if (value is None) == (self.adapt == "lora")]
-        if wrong:
-            needs = "needs" if self.adapt == "lora" else "takes no"
-            raise ValueError(f"adapt = {self.adapt} {needs} {', '.join(wrong)}")
-        return self
-
-
-class ConvertedRun(FineTunedRun):
-    """A stack of `num_steps` layers that starts from what a trained DiffEqFormer generates at t = k / num_steps."""
-
-    model: Literal["converted"]
-    num_steps: Positive
-
-
-class PretrainedRun(StackRun, FineTunedRun):
-    """A discrete pre-norm transformer that starts from one that was trained."""
-
-    model: Literal["pretrained"]
-
-
 AnyRun = Annotated[
-    DiscreteRun
-    | ContinuousRun
-    | FusedRun
-    | SharedRun
-    | ContinuousVariantRun
-    | TransformerRun
-    | DiffEqFormerRun
-    | ConvertedRun
-    | PretrainedRun,
+    DiscreteRun | ContinuousRun | FusedRun | SharedRun | ContinuousVariantRun | TransformerRun | DiffEqFormerRun,
     Field(discriminator="model"),
 ]
 
@@ -395,7 +345,7 @@ class Group(Part):
 def misfits(sizes: ModelSizes | FormSizes, runs: Mapping[str, AnyRun]) -> Iterator[str]:
     """What rows ask for that sizes of their group do not allow."""
     for name, run in runs.items():
-        if isinstance(run, StackRun | DiffEqFormerRun | ConvertedRun) != isinstance(sizes, FormSizes):
+        if isinstance(run, TransformerRun | DiffEqFormerRun) != isinstance(sizes, FormSizes):
             needs = "`form`" if isinstance(sizes, ModelSizes) else "`positions`"
             yield f"runs.{name}: model = {run.model} needs a group whose `model` has {needs}"
         elif isinstance(run, DiffEqFormerRun) and isinstance(sizes, FormSizes):
@@ -403,8 +353,6 @@ def misfits(sizes: ModelSizes | FormSizes, runs: Mapping[str, AnyRun]) -> Iterat
                 yield f"runs.{name}: solver = {run.solver} has several stages a step; expected dropout = 0"
             if sizes.form == "llama" and not run.decays_generators:
                 yield f"runs.{name}: decays_generators = false; the llama form decays everything, expected true"
-        elif isinstance(run, FineTunedRun) and isinstance(sizes, FormSizes) and sizes.form != "gpt":
-            yield f"runs.{name}: model = {run.model} with form = {sizes.form}; only the gpt form is fine-tuned here"
 
 
 class Gradients(Part):
@@ -429,23 +377,6 @@ class SolverSwap(Part):
     batch_size: Annotated[int, Field(ge=2)]
     leak_batches: Positive
     max_nfe: Positive
-    threads: Positive
-
-
-class Conversion(Part):
-    """A trained DiffEqFormer (`run`, group/run/seed) stored as layers at other depths, and under other solvers.
-
-    `windows`: validation windows that are scored. `depths`: numbers of layers; `solvers`: numbers of steps.
-    `intervals`: pieces of each trained step, on which the smoothness of its weights is measured.
-    """
-
-    run: str
-    depths: Annotated[tuple[Positive, ...], Field(min_length=1)]
-    solvers: Annotated[dict[FixedSolver, Annotated[tuple[Positive, ...], Field(min_length=1)]], Field(min_length=1)]
-    windows: Annotated[int, Field(ge=2)]
-    batch_size: Positive
-    intervals: Annotated[int, Field(ge=2, multiple_of=2)]
-    resamples: Positive  # of the bootstrap over windows
     threads: Positive
 
 
@@ -548,7 +479,6 @@ class Study(Part):
     bench: Bench
     gradients: Gradients
     solver_swap: SolverSwap
-    conversion: Conversion
     decoding: Decoding
     clustering: Clustering
     trained_clustering: TrainedClustering
@@ -599,12 +529,7 @@ class RunConfig(Part):
     def sizes(self) -> ModelSizes | FormSizes:
         """The group's sizes, or the row's where it has its own."""
         run = self.run
-        return run.sizes if isinstance(run, StackRun) and run.sizes is not None else self.group.model
-
-    @property
-    def source(self) -> str | None:
-        """group/run/seed whose stored weights this run starts from; None where it starts from random ones."""
-        return self.run.source if isinstance(self.run, FineTunedRun) else None
+        return run.sizes if isinstance(run, TransformerRun) and run.sizes is not None else self.group.model
 
     @property
     def train(self) -> Train:
@@ -745,11 +670,10 @@ def _dangling(raw: dict[str, Any]) -> Iterator[str]:
                 yield f"bench.{key}: {entry!r} is not a run{suggest(entry, runs)}; expected group/run"
     yield from _without_weights(raw, groups)
     yield from _without_spectra(_rows(raw).get("spectra", {}), groups)
-    yield from _unfit_sources(groups)
 
 
 def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Stages that measure trained weights, and runs that start from them, name runs (group/run/seed) that keep them."""
+    """Stages that measure trained weights name runs (group/run/seed) whose weights are kept."""
     kept = [
         f"{name}/{run}/{seed}"
         for name, group in groups.items()
@@ -757,7 +681,7 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
         for seed in _items(row.get("keep_weights"))
     ]
     rows = _rows(raw)
-    named = [(f"{stage}.run", rows.get(stage, {}).get("run")) for stage in ("gradients", "solver_swap", "conversion")]
+    named = [(f"{stage}.run", rows.get(stage, {}).get("run")) for stage in ("gradients", "solver_swap")]
     keeping = {entry.rpartition("/")[0] for entry in kept}
     entry = rows.get("trained_clustering", {}).get("run")
     if isinstance(entry, str) and entry not in keeping:
@@ -772,7 +696,6 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
         for run in _items(asked.get("runs"))
         for seed in _items(asked.get("seeds"))
     ]
-    named += [(f"groups.{name}.runs.{run}.source", row["source"]) for name, run, row in _with_source(groups)]
     for at, entry in named:
         if isinstance(entry, str) and entry not in kept:
             yield f"{at}: {entry!r} keeps no weights{suggest(entry, kept)}; expected group/run/seed of keep_weights"
@@ -797,31 +720,6 @@ def _without_spectra(spectra: dict[str, Any], groups: dict[str, dict[str, Any]])
     names = [entry.partition("/")[2] for entry in entries]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"spectra.runs: two runs are called {name!r}; the record has one place for each name"
-
-
-def _with_source(groups: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(group, run, row) of every run that starts from another one's weights."""
-    for name, group in groups.items():
-        yield from ((name, run, row) for run, row in _rows(group.get("runs")).items() if "source" in row)
-
-
-def _unfit_sources(groups: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """A converted run starts from a DiffEqFormer, a pretrained one from the same transformer; both of equal sizes."""
-    for name, run, row in _with_source(groups):
-        at, (group, _, rest) = f"groups.{name}.runs.{run}.source", str(row["source"]).partition("/")
-        trained = _rows(_rows(groups.get(group)).get("runs", {})).get(rest.partition("/")[0])
-        if trained is None:
-            continue  # told as a run without weights
-        keys = ("model",) if row.get("model") == "converted" else ("layers", "wiring", "step_scale", "shares_weights")
-        wanted = {key: row.get(key) for key in keys} | ({"model": "diffeqformer"} if len(keys) == 1 else {})
-        for key, value in wanted.items():
-            if trained.get(key) != value:
-                yield f"{at} = {row['source']!r}: {key} = {trained.get(key)} there, expected {value}"
-        sizes = [
-            (own.get("sizes") or _rows(groups[of]).get("model", {})) for of, own in ((name, row), (group, trained))
-        ]
-        if unequal := [key for key in ("form", "width", "heads", "ff_width") if sizes[0].get(key) != sizes[1].get(key)]:
-            yield f"{at} = {row['source']!r}: other sizes than here ({', '.join(unequal)})"
 
 
 def _dangling_select(groups: dict[str, dict[str, Any]], name: str, select: dict[str, Any]) -> Iterator[str]:
@@ -887,14 +785,13 @@ KINDS: dict[str, type[Part]] = {  # by the value of `protocol` or `model`, or a 
     "continuumlm": ContinuumProtocol, "standard": StandardProtocol, "standard_shared": SharedVocabularyProtocol,
     "discrete": DiscreteRun, "continuous": ContinuousRun, "fused": FusedRun, "shared": SharedRun,
     "continuous_variant": ContinuousVariantRun, "transformer": TransformerRun, "diffeqformer": DiffEqFormerRun,
-    "converted": ConvertedRun, "pretrained": PretrainedRun,
     "model_sizes": ModelSizes, "form_sizes": FormSizes,
 }  # fmt: skip
 SECTIONS: dict[str, type[Part]] = KINDS | {
     "corpora": Corpus, "ngram": Ngram, "sizes": FormSizes, "train": Train, "select": Select, "bench": Bench,
     "gradients": Gradients, "solver_swap": SolverSwap, "decoding": Decoding,
     "clustering": Clustering, "trained_clustering": TrainedClustering, "spectra": Spectra,
-    "sensitivity": Sensitivity, "downstream": Downstream, "conversion": Conversion,
+    "sensitivity": Sensitivity, "downstream": Downstream,
 }  # fmt: skip
 
 

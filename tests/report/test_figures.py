@@ -56,7 +56,7 @@ def test_no_text_overlaps_another(study, name):
     assert overlaps == []
 
 
-@pytest.mark.parametrize("name", ["gradients", "clustering", "spectra", "sensitivity", "downstream", "conversion"])
+@pytest.mark.parametrize("name", ["gradients", "clustering", "spectra", "sensitivity", "downstream"])
 def test_no_text_leaves_a_figure_of_panels(study, name):
     with styled():
         figure = BUILDERS[name](load_sources(study))

@@ -189,13 +189,11 @@ def test_a_missing_published_key_is_named(study):
 def test_runs_with_stored_weights_are_held_against_generated_ones_by_seed(study):
     write_tables(study)
     table = {(row["group"], row["run"]): row for row in rows("diffeqformer")}
-    for group, run in (("gpt_form", "gpt"), ("gpt_form", "wide"), ("llama_form", "llama"), ("gpt_parts", "features_2")):
-        reference = group if group != "gpt_parts" else "gpt_form"
+    for group, run in (("gpt_form", "gpt"), ("gpt_form", "wide"), ("gpt_form", "constant")):
         gaps = []
         for seed in study.groups[group].seeds:
             ours, theirs = (
-                read_json(paths.record(g, r, seed))["final"]["perplexity"]
-                for g, r in ((group, run), (reference, "diffeq"))
+                read_json(paths.record(g, r, seed))["final"]["perplexity"] for g, r in ((group, run), (group, "diffeq"))
             )
             gaps.append(100 * (ours / theirs - 1))
         assert float(table[group, run]["gap_percent_mean"]) == pytest.approx(sum(gaps) / len(gaps), rel=1e-6, abs=1e-9)
@@ -211,4 +209,4 @@ def test_groups_of_another_source_stay_out_of_the_first_sources_tables(study):
         assert {row["group"] for row in rows(name)} <= {
             g for g, row in study.groups.items() if row.source == "continuumlm"
         }
-    assert {row["group"] for row in rows("diffeqformer")} == {"gpt_form", "gpt_parts", "llama_form"}
+    assert {row["group"] for row in rows("diffeqformer")} == {"gpt_form"}

@@ -10,7 +10,7 @@ from depthtime.train.checkpoint import dump_weights, load_weights
 from depthtime.train.loop import fit
 from depthtime.train.run import COLUMNS, _history_csv
 from depthtime.train.schedule import learning_rate_at
-from small_models import DIFFEQFORMER, DISCRETE, GPT, ODE, RECIPE, SIZES, STANDARD, TRANSFORMER, model, windows
+from small_models import DIFFEQFORMER, DISCRETE, GPT, ODE, RECIPE, SIZES, TRANSFORMER, model, windows
 
 TRAIN, VALID = windows(40), windows(9, seed=1)
 COSINE = RECIPE.model_copy(
@@ -29,9 +29,8 @@ def _fit(run=ODE, recipe=RECIPE, *, seed=0, sizes=SIZES, **kwargs):
     [
         (DISCRETE, SIZES, RECIPE), (ODE, SIZES, RECIPE), (DISCRETE, SIZES, COSINE), (ODE, SIZES, COSINE),
         (TRANSFORMER, DROPPING, COSINE), (DIFFEQFORMER, DROPPING, COSINE),  # two groups of parameters, and dropout
-        (STANDARD, DROPPING, COSINE),  # frozen parameters
     ],
-    ids=["discrete", "ode", "discrete-cosine-clip", "ode-cosine-clip", "transformer", "diffeqformer", "lora"],
+    ids=["discrete", "ode", "discrete-cosine-clip", "ode-cosine-clip", "transformer", "diffeqformer"],
 )  # fmt: skip
 def test_resuming_changes_nothing(run, sizes, recipe, tmp_path):
     """20 steps equal 7 + save + load into another model + 13: weights, optimiser, course, random state."""

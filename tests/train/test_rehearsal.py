@@ -15,8 +15,7 @@ DATASET = Dataset("made_up", ("w",) * CLASSES, None, CLASSES, windows(), windows
 
 def _config(**changes):
     recipe = RECIPE.model_copy(update=changes)
-    windows_of = SimpleNamespace(positions=POSITIONS)
-    return SimpleNamespace(run=ODE, train=recipe, sizes=SIZES, dataset=windows_of, source=None)
+    return SimpleNamespace(run=ODE, train=recipe, sizes=SIZES, dataset=SimpleNamespace(positions=POSITIONS))
 
 
 def test_the_schedule_keeps_its_shape():

@@ -108,8 +108,7 @@ def memory_mb(stage):
         stage,
         (
             2000
-            if stage
-            in {*ON_DEVICE, "solver_swap", "decoding", "sensitivity", "conversion"}
+            if stage in {*ON_DEVICE, "solver_swap", "decoding", "sensitivity"}
             else 1000
         ),
     )

@@ -27,13 +27,9 @@ def time_features(times: Sequence[float], sinusoids: int, time_scale: float) -> 
     it, which rounds 1000 t to multiples of up to 4; here t is exact.
     """
     t = torch.tensor(times, dtype=torch.float64)[:, None]
-    angles = time_scale * t * frequencies(sinusoids)  # (T, s)
+    frequencies = torch.exp(torch.arange(sinusoids, dtype=torch.float64) * (-math.log(MAX_PERIOD) / sinusoids))
+    angles = time_scale * t * frequencies  # (T, s)
     return torch.cat([t, angles.sin(), angles.cos()], dim=1)
-
-
-def frequencies(sinusoids: int) -> Tensor:
-    """MAX_PERIOD^(-i/s) for i = 0 ... s - 1, (s), float64: angular frequencies where time_scale = 1."""
-    return torch.exp(torch.arange(sinusoids, dtype=torch.float64) * (-math.log(MAX_PERIOD) / sinusoids))
 
 
 class DepthFeatures(nn.Module):

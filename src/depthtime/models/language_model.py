@@ -65,13 +65,11 @@ class LanguageModel(nn.Module):
         return core.flops_per_token(positions) + 2 * self.embedding.weight.numel()
 
     def parameter_counts(self) -> dict[str, int]:
-        """Trained parameters by part, and how many are frozen where some are; a tied head has none of its own."""
+        """Trained parameters by part; a head tied to the embedding has none of its own."""
         parts = {"embedding": self.embedding, "core": self.core, "head": self.head}
         counts = {name: sum(p.numel() for p in part.parameters() if p.requires_grad) for name, part in parts.items()}
         total = sum(p.numel() for p in self.parameters() if p.requires_grad)
-        frozen = sum(p.numel() for p in self.parameters()) - total
-        held = {"frozen": frozen} if frozen else {}
-        return {**counts, "other": total - sum(counts.values()), "total": total, **held}
+        return {**counts, "other": total - sum(counts.values()), "total": total}
 
     def require_positions(self, end: int) -> None:
         """Raise ValueError for a window of more positions than the model has."""

@@ -10,7 +10,7 @@ import re
 
 from torch import Tensor, nn
 
-from depthtime.config import FormSizes, StackRun
+from depthtime.config import FormSizes, TransformerRun
 from depthtime.integrate.fixed import Solution
 from depthtime.models.cache import DepthCache, KeyValues, slots
 from depthtime.models.layer_weights import Affine, BlockWeights, LayerWeights, Scale, matrices_at
@@ -60,7 +60,7 @@ class TransformerStack(nn.Module):
         r"embedding\.weight|position_table|core\..*\.(qkv|attention_out|ff_in|ff_gate|ff_out)\.weight"
     )
 
-    def __init__(self, run: StackRun, sizes: FormSizes) -> None:
+    def __init__(self, run: TransformerRun, sizes: FormSizes) -> None:
         super().__init__()
         self.run, self.sizes = run, sizes
         self.blocks = nn.ModuleList(TransformerBlock(sizes) for _ in range(1 if run.shares_weights else run.layers))
@@ -92,8 +92,8 @@ class TransformerStack(nn.Module):
         return own * self.run.layers if self.run.shares_weights else own
 
 
-def build_model(run: StackRun, sizes: FormSizes, *, num_classes: int, max_positions: int) -> TransformerLM:
-    """The model that a row `model: transformer` asks for; `pretrained` fills the same one with stored weights."""
+def build_model(run: TransformerRun, sizes: FormSizes, *, num_classes: int, max_positions: int) -> TransformerLM:
+    """The model that a row `model: transformer` asks for."""
     model = TransformerLM(sizes, num_classes=num_classes, max_positions=max_positions)
     model.core = TransformerStack(run, sizes)
     return model

@@ -18,7 +18,6 @@ from depthtime import paths
 from depthtime.config import Study
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_figure
-from depthtime.report.conversion import conversion_figure
 from depthtime.report.decoding import decoding_figure
 from depthtime.report.diffeqformer import diffeqformer_figure
 from depthtime.report.downstream import downstream_figure
@@ -254,7 +253,6 @@ BUILDERS: dict[str, Callable[[Sources], Figure]] = {
     "speed": speed_figure,
     "gradients": gradients_figure,
     "solver_swap": solver_swap_figure,
-    "conversion": conversion_figure,
     "decoding": decoding_figure,
     "clustering": clustering_figure,
     "trained_clustering": trained_clustering_figure,

@@ -6,7 +6,6 @@ from typing import Any
 
 from depthtime.report import wording as say
 from depthtime.report.clustering import clustering_values
-from depthtime.report.conversion import conversion_values
 from depthtime.report.downstream import downstream_values
 from depthtime.report.sensitivity import sensitivity_values
 from depthtime.report.sources import Sources
@@ -18,7 +17,6 @@ def measured_values(sources: Sources) -> dict[str, str]:
     """Names and texts."""
     return {
         **clustering_values(sources),
-        **conversion_values(sources),
         **_decoding(sources),
         **downstream_values(sources),
         **_gradients(sources.measured["gradients"]),

@@ -48,18 +48,6 @@ class Published:
         rows = self.others[source]["perplexity"]
         return "; ".join(f"{group}: {say.joined(name.replace('_', ' ') for name in rows[group])}" for group in rows)
 
-    def fine_tuned(self, kind: str, adapt: str, relative_depth: float) -> list[float]:
-        """Last perplexity after fine-tuning, by setting; `kind`: converted, pretrained, or gpt for one from scratch.
-
-        Empty where nothing was published at this depth relative to the trained one.
-        """
-        tuned = self.others["diffeqformer"]["fine_tuning"]
-        rows = list(tuned["perplexity"].values())
-        if kind != "converted":
-            return [row["gpt" if kind == "gpt" else f"gpt_{adapt}"] for row in rows] if relative_depth == 1 else []
-        relative = [depth / tuned["trained_depth"] for depth in tuned["depths"]]
-        return [row[adapt][relative.index(relative_depth)] for row in rows if relative_depth in relative]
-
 
 def load_published(study: Study, path: Path = PUBLISHED) -> Published:
     """Read published.yaml; its numbers are kept only where the study has their group on their corpus.
@@ -81,13 +69,8 @@ def load_published(study: Study, path: Path = PUBLISHED) -> Published:
         by_step[run] = dict(zip(steps, values, strict=True))
     references = _get(raw, path, "references", "values")
     step_s, ratio = _get(raw, path, "cost", "step_s"), _get(raw, path, "cost", "ratio")
+    others = {"diffeqformer": {"perplexity": _get(raw, path, "diffeqformer", "perplexity")}}
     tasks = _get(raw, path, "tasks", "accuracy")
-    others = {
-        "diffeqformer": {
-            "perplexity": _get(raw, path, "diffeqformer", "perplexity"),
-            "fine_tuning": _get(raw, path, "diffeqformer", "fine_tuning"),
-        }
-    }
     row = study.groups.get(group)
     if row is None or study.corpora[study.datasets[row.data].corpus].source != source:
         return Published(name, None, num_seeds, {}, {}, {}, None, others, {})

@@ -8,7 +8,7 @@ from typing import Any
 
 from depthtime import paths
 from depthtime.claims import MEASURES
-from depthtime.config import ConvertedRun, DiffEqFormerRun, FineTunedRun, Integrated, SharedRun, StackRun, Study
+from depthtime.config import DiffEqFormerRun, Integrated, SharedRun, Study, TransformerRun
 from depthtime.errors import RecordError
 from depthtime.records import read_json
 from depthtime.report.published import Published, load_published
@@ -41,27 +41,9 @@ class Sources:
         return self.groups_of(self.study.groups[self.main_group].source)
 
     def groups_of(self, source: str) -> list[str]:
-        """Groups for the claims of a source, but those that only serve others: to choose a rate, to start from.
-
-        Groups that fine-tune have a table of their own.
-        """
-        others = {row.select.group for row in self.study.groups.values() if row.select is not None}
-        others |= {*self.fine_tuning_groups, *(name.split("/")[0] for name in self.fine_tuning_starts)}
-        return [name for name, row in self.study.groups.items() if row.source == source and name not in others]
-
-    @property
-    def fine_tuning_groups(self) -> list[str]:
-        """Groups with runs that start from the weights of other runs of the study."""
-        starts = set(self.fine_tuning_starts)
-        groups = self.study.groups.items()
-        return [g for g, row in groups if any(getattr(run, "source", None) in starts for run in row.runs.values())]
-
-    @property
-    def fine_tuning_starts(self) -> list[str]:
-        """group/run/seed that others start from, each once."""
-        runs = (run for row in self.study.groups.values() for run in row.runs.values())
-        names = dict.fromkeys(run.source for run in runs if isinstance(run, FineTunedRun))
-        return [name for name in names if name.split("/")[0] in self.study.groups]
+        """Groups for the claims of a source, but those that only serve to choose a learning rate."""
+        serving = {row.select.group for row in self.study.groups.values() if row.select is not None}
+        return [name for name, row in self.study.groups.items() if row.source == source and name not in serving]
 
     def pairs(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """(group, pair) of every comparison inside a group, in the order of params.yaml."""
@@ -76,10 +58,9 @@ class Sources:
         row = self.study.groups[group].runs[run]
         if isinstance(row, Integrated | DiffEqFormerRun):
             return f"{run} ({row.solver} {TIMES} {row.num_steps})"
-        if isinstance(row, SharedRun) or (isinstance(row, StackRun) and row.shares_weights):
+        if isinstance(row, SharedRun) or (isinstance(row, TransformerRun) and row.shares_weights):
             return f"{run} (1 block {TIMES} {row.layers})"
-        layers = row.num_steps if isinstance(row, ConvertedRun) else row.layers
-        return f"{run} ({layers} block{'s' if layers > 1 else ''})"
+        return f"{run} ({row.layers} block{'s' if row.layers > 1 else ''})"
 
     def cost_ratios(self) -> list[dict[str, Any]]:
         """Cost of each later run of the bench as a multiple of the first: run, name, what, ratio, published."""

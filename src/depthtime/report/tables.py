@@ -13,12 +13,10 @@ from depthtime.records import write_bytes
 from depthtime.report.clustering import clustering
 from depthtime.report.comparisons import difference, perplexity_by_step, summary, variants
 from depthtime.report.controls import controls
-from depthtime.report.conversion import conversion, smoothness
 from depthtime.report.costs import cost, references, tuning
 from depthtime.report.decoding import decoding
 from depthtime.report.diffeqformer import diffeqformer
 from depthtime.report.downstream import downstream
-from depthtime.report.fine_tuning import fine_tuning
 from depthtime.report.frame import Table, csv, markdown
 from depthtime.report.gradients import gradient_methods, gradients
 from depthtime.report.sensitivity import sensitivity
@@ -40,9 +38,6 @@ BUILDERS: dict[str, Callable[[Sources], Table]] = {
     "gradient_methods": gradient_methods,
     "solver_swap": solver_swap,
     "leaks": leaks,
-    "fine_tuning": fine_tuning,
-    "conversion": conversion,
-    "smoothness": smoothness,
     "decoding": decoding,
     "clustering": clustering,
     "trained_clustering": trained_clustering,

@@ -24,7 +24,7 @@ from depthtime.records import read_json, sha256_file, write_bytes, write_json
 from depthtime.train.checkpoint import Progress, dump_weights
 from depthtime.train.loop import Fitted, Observer, fit
 from depthtime.train.rehearsal import rehearse
-from depthtime.train.setup import build_for, describe_source, pick_device
+from depthtime.train.setup import build_for, pick_device
 
 COLUMNS = "step,loss_nats,learning_rate,grad_norm,valid_nll_nats"
 
@@ -66,7 +66,6 @@ def train_run(
         "digest": config.digest,
         "config": config.described(),
         "data": describe_data(dataset),
-        **describe_source(config),
         "rehearsal": rehearsal,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         **_results(config, dataset, fitted),
@@ -157,9 +156,9 @@ def _cell(value: float | None) -> str:
 
 
 def _state_key(config: RunConfig, dataset: Dataset, seed: int) -> str:
-    """Names the checkpoint of an unfinished run: parameters, seed, data, source's weights, running code."""
+    """Names the checkpoint of an unfinished run: parameters, seed, data and the code that is running."""
     machine = [torch.__version__, str(pick_device(config.train.device))]
-    return digest([config.digest, seed, dataset.card, describe_source(config), machine, code_digest()])[:32]
+    return digest([config.digest, seed, dataset.card, machine, code_digest()])[:32]
 
 
 def code_digest(packages: Iterable[str] = ("data", "integrate", "models", "evaluate", "train", "seeding")) -> str:

@@ -136,7 +136,7 @@ def check_training(study: Study, group: str, run: str, seed: int) -> None:
     from depthtime.data.dataset import load_dataset
     from depthtime.train.rehearsal import rehearse
     from depthtime.train.run import describe_data, describe_model, resolve
-    from depthtime.train.setup import build_for, describe_source
+    from depthtime.train.setup import build_for
 
     name = f"{group}/{run}/{seed}"
     found = read_json(paths.record(group, run, seed))
@@ -155,8 +155,6 @@ def check_training(study: Study, group: str, run: str, seed: int) -> None:
     dataset = load_dataset(study, config.group.data)
     if found["data"] != describe_data(dataset):
         raise AdoptError(f"{name}: the dataset {config.group.data} changed since the run")
-    if {key: found[key] for key in ("source",) if key in found} != describe_source(config):
-        raise AdoptError(f"{name}: the weights it starts from changed since the run; train it again with `snakemake`")
     model = build_for(config, dataset, seed)
     derived = describe_model(config, dataset, model) | _derived(found["curve"])
     moved = next(differences({key: found[key] for key in derived}, derived), None)
