@@ -80,7 +80,7 @@ def test_cells_are_worded_from_the_record(sources, record):
 def test_rows_say_n_and_what_is_equal_and_fit_a_markdown_table(sources):
     table = sensitivity(sources)
     assert all(row["sentences"] == 6 and row["words"] == 41 and row["equal"] for row in table.numbers)
-    assert all(row["n"] == "6 sentences, 41 words, 3 seeds" for row in table.words)
+    assert all((row["scored"], row["seeds"]) == ("6 sentences, 41 words", "n = 3") for row in table.words)
     assert not any("|" in text for row in table.words for text in (*row, *row.values()))
     assert "`results/records/sensitivity.json`" in markdown(table)
     assert csv(table) == csv(sensitivity(sources))

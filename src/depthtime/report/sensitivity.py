@@ -69,8 +69,8 @@ def sensitivity(sources: Sources) -> Table:
                     "given the position": _interval(entry, "partial_"),
                     "minus that of the position": _interval(entry, "beyond_"),
                     "by seed": ", ".join(say.number(value, 2) for value in entry["by_seed"]),
-                    "n": f"{record['num_sentences']} sentences, {record['num_words']} words, "
-                    f"{len(part['seeds'])} seed{'s' if len(part['seeds']) > 1 else ''}",
+                    "scored": f"{record['num_sentences']} sentences, {record['num_words']} words",
+                    "seeds": f"n = {len(part['seeds'])}",
                     "held equal": EQUAL,
                 }
             )
