@@ -121,6 +121,7 @@ def _rows(sources: Sources, group: str) -> Iterator[dict[str, Any]]:
             "label": f"{group}/{run}",
             "is_reference": pair is None,
             "gap": zero if pair is None else pair["final"]["percent"],
+            "rate": row["learning_rate"],
             "final": row["final"],
             "parameters": row["parameters"]["total"],
             "published": sources.published.gaps(SOURCE, group, run),
@@ -128,12 +129,13 @@ def _rows(sources: Sources, group: str) -> Iterator[dict[str, Any]]:
 
 
 def _finding(rows: list[dict[str, Any]]) -> str:
-    """The gaps of the published baselines, and of the best run, in words."""
+    """The gaps of the baselines that were published, at each learning rate, and that of the best run."""
     known = [row for row in rows if row["gap"]["mean"] is not None and not row["is_reference"]]
     if not known:
         return "No run to compare"
+    baselines = {row["run"] for row in known if row["published"]}
+    shown = [row for row in known if row["run"] in baselines]
     best = min(known, key=lambda row: row["gap"]["mean"])
-    named = [row for row in known if row["published"]]
-    shown = named if best in named else [*named, best]
-    words = [f"{row['run']} {say.number(row['gap']['mean'], 1, sign=True)} %" for row in shown]
+    shown += [] if best in shown else [best]
+    words = [f"{row['run']} {say.number(row['gap']['mean'], 1, sign=True)} % (rate {row['rate']:g})" for row in shown]
     return f"Against generated weights: {', '.join(words)}"
