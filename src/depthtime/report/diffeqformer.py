@@ -73,8 +73,9 @@ def _pair(analysis: dict[str, Any], run: str) -> dict[str, Any] | None:
 def diffeqformer_figure(sources: Sources) -> Figure:
     """Gaps of all runs to generated weights: filled marks rest on several seeds, hollow ones on one."""
     rows = [row for group in sources.groups_of(SOURCE) for row in _rows(sources, group)]
-    figure, axes = new_figure(9.2, 1.9 + 0.36 * len(rows))
-    figure.subplots_adjust(left=0.2, right=0.72, top=1 - 0.95 / (1.9 + 0.36 * len(rows)), bottom=0.13)
+    height_in = 2.3 + 0.36 * len(rows)
+    figure, axes = new_figure(9.2, height_in)
+    figure.subplots_adjust(left=0.2, right=0.72, top=1 - 0.95 / height_in, bottom=0.95 / height_in)
     axes.axvline(0, color=DARK, lw=1.0)
     colors = dict(zip(sources.groups_of(SOURCE), style_colors(len(sources.groups_of(SOURCE))), strict=True))
     for height, row in enumerate(reversed(rows)):
