@@ -41,7 +41,11 @@ body {{ background: #fff; color: {TEXT}; font: 16px/1.5 system-ui, sans-serif; }
 main {{ max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
 h1 {{ font-size: 1.4rem; }}
 .choose {{ display: block; margin-top: .8rem; font-weight: 600; }}
-label {{ margin-right: 1rem; white-space: nowrap; }}
+input[type=radio] {{ position: absolute; opacity: 0; }}
+label {{ display: inline-block; margin-right: 1.2rem; cursor: pointer; }}
+label::before {{ content: "\\25CB\\A0"; }}
+input:checked + label::before {{ content: "\\25CF\\A0"; }}
+input:focus-visible + label {{ outline: 2px solid #0072b2; }}
 .about, .run {{ display: none; }}
 .about {{ border-left: 4px solid #56b4e9; padding-left: .7rem; }}
 .run p {{ margin: .35rem 0; line-height: 2; }}
