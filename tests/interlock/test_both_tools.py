@@ -89,6 +89,7 @@ def add_seed_and_run(study: Workspace) -> None:
 def drop_seed_and_run(study: Workspace) -> None:
     study.edit("params.yaml", "seeds: [1, 2]", "seeds: [1]")
     study.edit("params.yaml", "core/ode", "core/discrete")
+    study.edit("params.yaml", "runs: [discrete, ode]", "runs: [discrete, discrete]")
     lines = study.path("params.yaml").read_text().splitlines(keepends=True)
     study.path("params.yaml").write_text("".join(line for line in lines if "ode: {" not in line))
 

@@ -14,7 +14,7 @@ import time
 import warnings
 from pathlib import Path
 
-from small_study import MEASUREMENTS
+from small_study import FORMS, MEASUREMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,6 +60,9 @@ groups:
     runs:
       discrete: {model: discrete, layers: 3, keep_weights: [1]}
       ode: {model: continuous, solver: rk4, num_steps: 4, gradient: direct, t0: 0.0, t1: 1.0, keep_weights: [1]}
+"""
+    + FORMS.replace("tale", "small").replace("*recipe", "*train").replace("[1, 2]", "[7]")
+    + """\
   extra:
     data: small
     seeds: [1]
