@@ -58,8 +58,8 @@ def diffeqformer(sources: Sources) -> Table:
         "**Weights generated from depth time, against stored ones.** Validation perplexity at the last step and test "
         f"perplexity of the best model, mean and {level(sample)} t interval over seeds; gap to the run with generated "
         f"weights (`{REFERENCE}` of the form) in percent, paired by seed (positive: the run is worse). Not equal: "
-        "parameters, and learning rates: each the best of as many trials on another seed, but where a group has no search "
-        "(gpt_rates). Published gaps: "
+        "parameters, and learning rates: each the best of as many trials on another seed, but where a group has no "
+        "search (gpt_rates). Published gaps: "
         f"{sources.published.gap_places(SOURCE)}, one seed each."
     )
     return Table(numbers, words, caption, files(sources, groups))
