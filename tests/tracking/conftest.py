@@ -21,6 +21,12 @@ CONFIG = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _tracking_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the shell says that runs the tests; a test may switch it off."""
+    monkeypatch.delenv("DEPTHTIME_TRACKING", raising=False)
+
+
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Migrations take seconds: once for all tests. The study's parent run is not in it."""
@@ -36,7 +42,6 @@ def workspace(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPa
     shutil.copy(empty_database, tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("DEPTHTIME_TRACKING", raising=False)
     return tmp_path
 
 
