@@ -210,4 +210,4 @@ def test_groups_of_another_source_stay_out_of_the_first_sources_tables(study):
         assert {row["group"] for row in rows(name)} <= {
             g for g, row in study.groups.items() if row.source == "continuumlm"
         }
-    assert {row["group"] for row in rows("diffeqformer")} == {"gpt_form", "gpt_rates"}
+    assert {row["group"] for row in rows("diffeqformer")} == {"gpt_form", "gpt_step", "gpt_rates"}
