@@ -323,8 +323,8 @@ def harness(
 ) -> None:
     """Ask a trained model the tasks of lm-evaluation-harness, from local files; results as JSON on standard output.
 
-    Needs the extra `harness` (pip install "depthtime[harness]"). Text is split at white space into words, and words
-    that the model does not know are read as its unknown word; how many there were is part of the result.
+    Needs the extra `harness` (in the repository: pip install -e ".[harness]"). Text is split at white space into words,
+    and words that the model does not know are read as its unknown word; how many there were is part of the result.
     """
     import json
 
@@ -335,7 +335,7 @@ def harness(
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("lm_eval"):
             raise
-        fix = "install the extra: pip install 'depthtime[harness]' (or pip install lm_eval)"
+        fix = "install the extra: pip install -e '.[harness]' in the repository (or pip install lm_eval)"
         raise DepthtimeError(f"depthtime harness needs lm-evaluation-harness, which is not installed; {fix}") from None
     start = Path.cwd()
     paths.enter_root()

@@ -682,13 +682,6 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
     ]
     rows = _rows(raw)
     named = [(f"{stage}.run", rows.get(stage, {}).get("run")) for stage in ("gradients", "solver_swap")]
-    keeping = {entry.rpartition("/")[0] for entry in kept}
-    entry = rows.get("trained_clustering", {}).get("run")
-    if isinstance(entry, str) and entry not in keeping:
-        yield f"trained_clustering.run: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
-    for entry in _items(rows.get("sensitivity", {}).get("runs")):
-        if isinstance(entry, str) and entry not in keeping:
-            yield f"sensitivity.runs: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run"
     named += [("decoding.runs", entry) for entry in _items(rows.get("decoding", {}).get("runs"))]
     asked = rows.get("downstream", {})
     named += [
@@ -699,18 +692,22 @@ def _without_weights(raw: dict[str, Any], groups: dict[str, dict[str, Any]]) -> 
     for at, entry in named:
         if isinstance(entry, str) and entry not in kept:
             yield f"{at}: {entry!r} keeps no weights{suggest(entry, kept)}; expected group/run/seed of keep_weights"
+    keeping = {entry.rpartition("/")[0] for entry in kept}
+    of_all_seeds = [("trained_clustering.run", rows.get("trained_clustering", {}).get("run"))]
+    for stage in ("spectra", "sensitivity"):
+        of_all_seeds += [(f"{stage}.runs", entry) for entry in _items(rows.get(stage, {}).get("runs"))]
+    for at, entry in of_all_seeds:
+        if isinstance(entry, str) and entry not in keeping:
+            yield f"{at}: {entry!r} keeps no weights{suggest(entry, keeping)}; expected group/run with keep_weights"
 
 
 def _without_spectra(spectra: dict[str, Any], groups: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Spectra need kept weights of models whose layers are matrices of one kind, and enough hidden units."""
+    """Spectra need models whose layers are matrices of one kind, and enough hidden units."""
     rows = {f"{name}/{run}": row for name, group in groups.items() for run, row in _rows(group.get("runs")).items()}
     entries = [entry for entry in _items(spectra.get("runs")) if isinstance(entry, str)]
     for entry in entries:
         row, at = rows.get(entry, {}), f"spectra.runs: {entry!r}"
-        if not _items(row.get("keep_weights")):
-            kept = [name for name, other in rows.items() if _items(other.get("keep_weights"))]
-            yield f"{at} keeps no weights{suggest(entry, kept)}; expected group/run with keep_weights"
-        elif row.get("model") not in {"transformer", "diffeqformer"}:
+        if row and row.get("model") not in {"transformer", "diffeqformer"}:
             yield f"{at} is of model {row.get('model')!r}; expected transformer or diffeqformer"
         sizes = row.get("sizes") or groups.get(entry.partition("/")[0], {}).get("model")
         width = sizes.get("ff_width") if isinstance(sizes, dict) else None

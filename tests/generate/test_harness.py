@@ -139,4 +139,4 @@ def test_without_the_extra_the_command_says_what_to_install(study, monkeypatch):
     monkeypatch.delitem(sys.modules, "depthtime.generate.harness", raising=False)
     done = CliRunner().invoke(app, ["harness", "core/ode/1", "--tasks", "x.yaml"])
     assert isinstance(done.exception, DepthtimeError)
-    assert "pip install 'depthtime[harness]'" in str(done.exception)
+    assert "pip install -e '.[harness]'" in str(done.exception)

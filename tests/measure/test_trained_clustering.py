@@ -53,11 +53,16 @@ def test_the_whole_layer_is_the_models_own_field():
 
 
 @torch.no_grad()
-def test_attention_alone_is_that_of_the_layer():
+def test_attention_alone_is_the_layers_own_with_and_without_a_mask():
+    """Without one, every token sees what the mask shows to the last token alone."""
     model = big_model()
     weights, y = model.core.generate([0.5])[0], states(model)
-    expected = attention(SIZES, weights, normalise(SIZES, weights.norm1, y), None)
-    torch.testing.assert_close(update(model.core, weights, y, FIELDS["attention"]), expected)
+    masked, unmasked = (update(model.core, weights, y, FIELDS[name]) for name in ("attention", "unmasked"))
+    torch.testing.assert_close(masked, attention(SIZES, weights, normalise(SIZES, weights.norm1, y), None))
+    for token in range(y.shape[1]):
+        last = [*range(token), *range(token + 1, y.shape[1]), token]  # without positions order is no matter
+        seen = update(model.core, weights, y[:, last], FIELDS["attention"])[:, -1]
+        torch.testing.assert_close(unmasked[:, token], seen)
 
 
 @torch.no_grad()
@@ -90,6 +95,17 @@ def test_the_mean_of_constant_weights_is_what_they_are():
         torch.testing.assert_close(
             update(model.core, mean_weights(layers), y, field), update(model.core, layers[0], y, field)
         )
+
+
+@torch.no_grad()
+def test_the_mean_is_that_of_every_entry_over_depth():
+    layers = big_model().core.generate([0.2, 0.5, 1.0])
+    mean = mean_weights(layers)
+    for name in ("norm1", "qkv", "attention_out", "norm2", "ff_in", "ff_out"):
+        for number, part in enumerate(getattr(mean, name)):
+            parts = [getattr(layer, name)[number] for layer in layers]
+            torch.testing.assert_close(part, sum(parts) / 3)
+            assert not torch.equal(parts[0], parts[1])
 
 
 def test_every_cell_starts_from_the_same_words(record):

@@ -136,6 +136,17 @@ def test_the_chosen_learning_rate_is_marked_and_one_seed_says_so(study):
     assert all(row["best_low"] == "" for row in rows("tuning"))
 
 
+def test_a_search_that_serves_two_groups_is_shown_once(study):
+    shared = study.groups["gpt_form"].select.model_copy(
+        update={"among": {"scaled": study.groups["gpt_form"].select.among["diffeq"]}}
+    )
+    row = study.groups["gpt_step"].model_copy(update={"select": shared})
+    write_tables(study.model_copy(update={"groups": {**study.groups, "gpt_step": row}}))
+    candidates = [row["candidate"] for row in rows("tuning") if row["group"].startswith("gpt_")]
+    assert "diffeq_low" in candidates
+    assert len(set(candidates)) == len(candidates)
+
+
 def test_a_study_without_tuning_has_an_empty_table_that_says_so(study):
     groups = {name: row for name, row in study.groups.items() if row.select is None and not row.against}
     groups["gpt_form"] = study.groups["gpt_form"].model_copy(update={"select": None})  # measured, so it stays

@@ -25,7 +25,7 @@ from depthtime.measure.particles import standardise
 from depthtime.models.diffeqformer import DiffEqFormer
 from depthtime.models.language_model import LanguageModel
 from depthtime.models.layer_weights import Affine, BlockWeights, Scale
-from depthtime.models.pre_norm import normalise, parallel_update
+from depthtime.models.pre_norm import attention, normalise, parallel_update
 from depthtime.records import write_json
 
 QUANTITIES = ("components", "cosine", "effective_rank")
@@ -150,11 +150,11 @@ def update(core: DiffEqFormer, weights: BlockWeights, y: Tensor, field: Field) -
     else:
         ones, zeros = torch.ones_like(weights.norm1.gain), torch.zeros_like(weights.norm1.gain)
         x = normalise(core.sizes, weights.norm1 if field.norm == "trained" else Scale(ones, zeros), y)
+    if field.is_causal:
+        return attention(core.sizes, weights, x, None)
     heads, width = core.sizes.heads, core.sizes.width
     q, k, v = (x @ weights.qkv.weight + _bias(weights.qkv)).unflatten(-1, (3, heads, width // heads)).unbind(-3)
     scores = torch.einsum("bihc,bjhc->bhij", q, k) / math.sqrt(width // heads)
-    if field.is_causal:
-        scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), -math.inf)
     mixed = torch.einsum("bhij,bjhc->bihc", scores.softmax(dim=-1), v).flatten(-2)
     return mixed @ weights.attention_out.weight + _bias(weights.attention_out)
 

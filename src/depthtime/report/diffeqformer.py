@@ -60,7 +60,7 @@ def diffeqformer(sources: Sources) -> Table:
         f"weights (`{REFERENCE}` of the form) in percent, paired by seed (positive: the run is worse). Not equal: "
         "parameters, and learning rates: each the best of as many trials on another seed, but where a group has no "
         "search (gpt_rates). Published gaps: "
-        f"{sources.published.gap_places(SOURCE)}, one seed each."
+        f"{sources.published.gap_places(SOURCE, groups)}, one seed each."
     )
     return Table(numbers, words, caption, files(sources, groups))
 

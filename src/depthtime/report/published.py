@@ -43,10 +43,12 @@ class Published:
         rows = self.others[source]["perplexity"].get(group, {}).values()
         return [100 * (row[run] / row["diffeq"] - 1) for row in rows if run in row and run != "diffeq"]
 
-    def gap_places(self, source: str) -> str:
-        """The settings of `gaps`, in words."""
-        rows = self.others[source]["perplexity"]
-        return "; ".join(f"{group}: {say.joined(name.replace('_', ' ') for name in rows[group])}" for group in rows)
+    def gap_places(self, source: str, groups: list[str]) -> str:
+        """The settings of `gaps` of these groups, in words."""
+        rows = {group: row for group, row in self.others[source]["perplexity"].items() if group in groups}
+        return "; ".join(
+            f"{group}: {say.joined(name.replace('_', ' ') for name in row)}" for group, row in rows.items()
+        )
 
 
 def load_published(study: Study, path: Path = PUBLISHED) -> Published:

@@ -30,7 +30,6 @@ from depthtime.records import differences, read_json, sha256_file, write_bytes
 
 RELATIVE = 1e-6  # how closely a rehearsal must agree
 ROUNDING = 1e-4  # errors of float32 below this come out anew with every order of sums
-MEASURED = 1e-3  # how closely a measurement must agree: float32 errors and adaptive steps differ between processors
 
 
 def adopt(study: Study, on_stage: Callable[[int, int], None] = lambda done, total: None) -> tuple[list[str], list[str]]:
@@ -189,7 +188,7 @@ def _check_bench(study: Study) -> None:
 
 
 def check_measured(study: Study, name: str) -> None:
-    """What the measurement's own `remeasure` finds, held against its record: counts equal, values to MEASURED.
+    """What the measurement's own `remeasure` finds, held against its record: counts equal, values to RELATIVE.
 
     Errors near rounding are no numbers to hold on to: whatever is below ROUNDING may become anything below it.
     """
@@ -214,10 +213,10 @@ def _only(was: Any, now: Any) -> Any:
 
 
 def _same(was: Any, now: Any) -> bool:
-    """Numbers that agree to MEASURED, or are both below ROUNDING; whole numbers and anything else that are equal."""
+    """Numbers that agree to RELATIVE, or are both below ROUNDING; whole numbers and anything else that are equal."""
     numbers = isinstance(was, int | float) and isinstance(now, int | float)
     if numbers and (isinstance(was, float) or isinstance(now, float)):
-        return max(abs(was), abs(now)) <= ROUNDING or math.isclose(was, now, rel_tol=MEASURED)
+        return max(abs(was), abs(now)) <= ROUNDING or math.isclose(was, now, rel_tol=RELATIVE)
     return bool(was == now)
 
 
